@@ -305,6 +305,23 @@ def test_what_was_restored_once_is_no_excuse_later(system: System) -> None:
     system.fleet("create", "two", "-p", scenario(back), "--wait", code=5)
 
 
+def test_show_offers_to_accept_or_restore_and_a_restore_tells_where_the_replaced_commit_is(
+    system: System,
+) -> None:
+    (system.repository / "more").write_text("")
+    git(system.repository, "add", "-A")
+    git(system.repository, "commit", "-q", "-m", "second")
+    git(system.repository, "branch", "prize", "main~1")
+    steal = {"run": f"git -C {system.repository} branch -f prize main"}
+    system.fleet("create", "sly", "-p", scenario(steal), "--wait", code=5)
+    offered = system.fleet("boundary", "show", "sly").stderr
+    assert "`fleet boundary accept sly` keeps the change, `fleet boundary restore sly` puts back" in offered
+    told = system.fleet("boundary", "restore", "sly", "--yes").stderr
+    command = told.partition("what was replaced is kept: `git -C ")[2].partition("`")[0].split()
+    assert command[0] == str(system.repository)
+    assert git(system.repository, *command[1:], "--format=%s") == "second"
+
+
 def test_what_a_restore_replaces_in_the_checkout_is_kept_by_name(system: System) -> None:
     edit = {"run": f"echo mine > {system.repository}/README.md"}
     system.fleet("create", "sly", "-p", scenario(edit), "--wait", code=5)

@@ -29,7 +29,7 @@ class ShowBoundary(OfRun, op="boundary.show", items="changes", examples=("fleet 
 
     def __call__(self, call: Call) -> tuple[list[OutsideRow], list[Next]]:
         run = call.fleet.runs.get(self.run)
-        ways = [Next("boundary.restore", run=self.run), Next("boundary.accept", run=self.run)]
+        ways = [Next("boundary.accept", run=self.run), Next("boundary.restore", run=self.run)]
         return [OutsideRow.of_run(run, one) for one in run.outside], ways if run.held else []
 
 

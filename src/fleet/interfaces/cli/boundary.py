@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from shlex import quote
+
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import NEEDS_PERSON, NounGroup, Session, View, by_hand, command, said
 from fleet.interfaces.cli.common import confirm, flag
@@ -21,6 +24,11 @@ def _show(changes: list[OutsideRow]) -> None:
     render.out_lines(map(render.printable, lines or ["nothing changed outside its workspace"]))
 
 
+def _advise(commands: Sequence[str]) -> str:
+    accept, restore = commands
+    return f"{accept} keeps the change, {restore} puts back what was there before"
+
+
 def _restore(session: Session, request: RestoreBoundary, *, yes: bool, as_json: bool) -> int:
     wanted: RestoredRun = session.ask(RestoreBoundary(run=request.run, dry_run=True))
     for one in wanted.restored:
@@ -28,8 +36,8 @@ def _restore(session: Session, request: RestoreBoundary, *, yes: bool, as_json: 
         render.say(render.printable(told))
     confirm("Restore these?", is_sure=yes, flag="--yes")
     run: RestoredRun = session.ask(request)
-    if run.restored:
-        render.say(f"what was replaced is kept: git ls-tree -r refs/fleet/before/{run.id}")
+    for line in _kept(session, run):
+        render.say(f"what was replaced is kept: `{line}`")
     for problem in run.problems:
         render.say(f"not restored: {render.printable(problem)}")
     if as_json:
@@ -37,6 +45,23 @@ def _restore(session: Session, request: RestoreBoundary, *, yes: bool, as_json: 
     else:
         render.out(_told(run))
     return _exit_code(run)
+
+
+def _kept(session: Session, run: RestoredRun) -> Iterator[str]:
+    """Yield commands that show what was replaced."""
+    done = [
+        one
+        for one in run.restored
+        if not any(why.startswith(f"{one.what} {one.name}: ") for why in run.problems)
+    ]
+    kinds = {one.what for one in done}
+    git = f"git -C {quote(run.project)}"
+    if commits := [one.new for one in done if one.what == "ref" and one.new and one.new.isalnum()]:
+        yield f"{git} log --no-walk {' '.join(commits)}"
+    if kinds & {"checkout", "index"}:
+        yield f"{git} ls-tree -r refs/fleet/before/{run.id}"
+    if "file" in kinds:
+        yield f"ls {quote(str(session.fleet.home / 'boundary' / f'{run.id}-kept'))}"
 
 
 def _told(run: RunView) -> str:
@@ -57,7 +82,7 @@ boundary = NounGroup(
     example="fleet boundary restore fix-auth",
     commands=(
         command(ListHeld, View(_show_held)),
-        command(ShowBoundary, View(_show)),
+        command(ShowBoundary, View(_show, advise=_advise)),
         by_hand(RestoreBoundary, _restore, extra=[flag("-y", "--yes", help="Do not ask.")]),
         command(AcceptBoundary, said(_told), exit_code=_exit_code),
     ),

@@ -40,6 +40,7 @@ class View(NamedTuple):
     exit_code: Callable[[Any], int] = lambda output: 0  # once it was waited for
     goes_on: str = ""  # what Ctrl-C does not end; "": the noun, with the commands that list and cancel it
     body: Callable[[Any], Json] | None = None  # what --json prints, where it is not the whole output
+    advise: Callable[[Sequence[str]], str] = lambda commands: f"next: {', then '.join(commands)}"
 
 
 def command(
@@ -445,4 +446,4 @@ def _print(view: View, output: Any, follow_ups: Sequence[Next], *, as_json: bool
         return
     view.show(output)
     if follow_ups:
-        render.say(f"next: {', then '.join(f'`{shell_command(one)}`' for one in follow_ups)}")
+        render.say(view.advise([f"`{shell_command(one)}`" for one in follow_ups]))

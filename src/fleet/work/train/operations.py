@@ -76,8 +76,8 @@ class TrainLine(WorkView):
         return self.state != "open"
 
     def follow_ups(self) -> list[Next]:
-        op = {"open": "train.wait", "halted": "train.resume"}.get(self.state)
-        return [Next(op, merge_id=self.id)] if op else []
+        ops = {"open": ("train.wait",), "halted": ("train.resume", "train.cancel")}.get(self.state, ())
+        return [Next(op, merge_id=self.id) for op in ops]
 
 
 class TrainView(TrainLine):
