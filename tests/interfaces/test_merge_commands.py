@@ -133,7 +133,10 @@ def test_an_agent_decides_about_no_landing(three: System) -> None:
 
 def test_outside_of_a_repository_there_is_nothing_to_merge(system: System, tmp_path: Path) -> None:
     refused = system.fleet("merge", "x", "--no-gate", code=2, cwd=tmp_path)
-    assert "not a git repository" in refused.stderr
+    assert f"not a git repository: '{tmp_path}'" in refused.stderr
+    for words in (("merge", "x", "--no-gate"), ("conflicts",), ("create", "x", "-p", "y")):
+        refused = system.fleet(*words, code=2, cwd=tmp_path)
+        assert refused.stderr.endswith("hint: cd into one\n"), words
 
 
 def test_hostile_names_are_taken_as_names(system: System) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleet.errors import Conflict
+from fleet.errors import Conflict, InvalidInput
+from fleet.services.texts import check_text
 
 if TYPE_CHECKING:
     from fleet.domain.run import Run
@@ -34,6 +36,20 @@ def project_at(folder: str) -> str | None:
         if _is_git_folder(place) and (place / "objects").is_dir():
             return str(place)  # a bare one
     return None
+
+
+def place(folder: str, *, option: str = "") -> tuple[str, str]:
+    """Return a folder in full, and the top of the repository that it is in; `option` names another one."""
+    check_text(folder)
+    otherwise = f", or name it with {option}" if option else ""
+    if not Path(folder).is_dir():
+        raise InvalidInput(f"there is no folder {folder!r}", hint=f"cd into another one{otherwise}")
+    project = project_at(folder)
+    if project is None:
+        with suppress(FileNotFoundError):  # the folder that this process is in is gone
+            folder = str(Path(folder).resolve())
+        raise InvalidInput(f"not a git repository: {folder!r}", hint=f"cd into one{otherwise}")
+    return str(Path(folder).resolve()), project
 
 
 def is_linked(folder: str) -> bool:

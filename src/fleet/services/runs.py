@@ -19,7 +19,7 @@ from fleet.ports.store import Record
 from fleet.ports.workspace import Place, Remains
 from fleet.records.runs import BRANCH, Runs, branch_key
 from fleet.services.fleet import Fleet
-from fleet.services.folders import project_at
+from fleet.services.folders import place, project_at
 from fleet.services.machine import is_installed, require_binary, require_room
 from fleet.services.waiting import each_change
 
@@ -55,6 +55,7 @@ class RunService:
 
     def start(self, wishes: Sequence[Wish], how: How, *, batch: BatchId | None = None) -> list[Run]:
         """Record the wishes and wake the supervisor. All are checked before any is recorded."""
+        place(how.repo_path)
         facts = self._fleet.coder(how.coder or self._fleet.settings.coder_default).facts
         require_binary(facts)
         mode = self._mode_for(facts, how)

@@ -20,7 +20,7 @@ from fleet.errors import CoderMissing, Conflict, Fenced, InvalidInput, Next, Not
 from fleet.files.untrusted import read_strictly
 from fleet.records.runs import Runs
 from fleet.records.tasks import Questions, QueueState, Tasks
-from fleet.services.folders import project_at, require_own_repository
+from fleet.services.folders import place, require_own_repository
 from fleet.services.texts import check_text, texts_in
 
 if TYPE_CHECKING:
@@ -434,22 +434,9 @@ class TaskService:
         return self._own_place(told.cwd if is_here or (told.cwd and folder is None) else folder or ".")
 
     def _own_place(self, folder: str) -> tuple[str, str]:
-        cwd, project = place(folder)
+        cwd, project = place(folder, option="--cwd")
         require_own_repository(self._runs, cwd, project)
         return cwd, project
-
-
-def place(folder: str, *, option: str = "--cwd") -> tuple[str, str]:
-    """Return a folder in full, and the top of the repository that it is in; `option` names another one."""
-    check_text(folder)
-    otherwise = f", or name it with {option}" if option else ""
-    if not Path(folder).is_dir():
-        raise InvalidInput(f"there is no folder {folder!r}", hint=f"cd into another one{otherwise}")
-    project = project_at(folder)
-    if project is None:
-        hint = f"cd into one{otherwise}"
-        raise InvalidInput(f"not a git repository: {str(Path(folder).resolve())!r}", hint=hint)
-    return str(Path(folder).resolve()), project
 
 
 def _cleaned(run: Run) -> Run:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from fleet.domain.ids import PairId, new_work_id
 from fleet.errors import FleetError, InvalidInput
 from fleet.records.tasks import Tasks
+from fleet.services.folders import place
 from fleet.services.machine import require_binary
 from fleet.services.texts import check_text
 from fleet.services.work import WorkService, WorkWish, require_reviewer
@@ -42,6 +43,7 @@ class PairService(WorkService[Pair]):
     def draft(self, wish: PairWish, *, origin: str) -> Pair:
         """Return the pair that `start` would record, checked but not recorded."""
         check_text(wish.prompt, *wish.gates)
+        place(wish.repo_path)
         doer = parse_who(wish.doer)
         require_binary(self._fleet.coder(doer.coder).facts)
         reviewer = parse_who(wish.reviewer) if wish.reviewer else self._another(doer)

@@ -13,8 +13,8 @@ from fleet.domain.task import Task, check_task
 from fleet.errors import Conflict, InvalidInput, Next
 from fleet.records.tasks import Tasks
 from fleet.records.trials import Trials
+from fleet.services.folders import place
 from fleet.services.machine import require_binary
-from fleet.services.tasks import place
 from fleet.services.texts import check_text
 from fleet.services.work import WorkService, WorkWish, require_reviewer
 from fleet.work.race.model import SIZES, TIMES, End, Race, all_trials, racer
@@ -47,6 +47,7 @@ class RaceService(WorkService[Race]):
     def start(self, wish: RaceWish, *, origin: str) -> Race:
         """Record a race and wake the supervisor. All is checked before anything is recorded."""
         _check_wish(wish)
+        cwd, _ = place(wish.repo_path)
         settings = self._fleet.settings
         coders = wish.coders or (settings.coder_default,)
         for name in coders:
@@ -56,7 +57,6 @@ class RaceService(WorkService[Race]):
                 hint = "name a judge that makes no candidate"
                 raise InvalidInput(f"{wish.judge!r} cannot judge its own work", hint=hint)
             require_reviewer(self._fleet.coder(wish.judge))
-        cwd, _ = place(wish.repo_path, option="")
         repository = self._fleet.repositories.inspect(wish.repo_path, wish.base_ref, ())
         gates, hidden = _each_once(wish.gates), _each_once(wish.hidden_gates)
         now = time.time()

@@ -19,7 +19,7 @@ from fleet.records.lineage import Lineage
 from fleet.records.runs import Runs, branch_key
 from fleet.records.tasks import Tasks
 from fleet.services.boundary import refuse_held
-from fleet.services.folders import project_at, require_own_repository
+from fleet.services.folders import place, require_own_repository
 from fleet.services.work import Results, WorkService
 from fleet.work.train.model import Car, Train, TrainState, cancelled, joined_by, resumed, uncommitted
 from fleet.work.train.records import Trains, line_key
@@ -114,10 +114,7 @@ class TrainService(WorkService[Train]):
         return self._change(train.id, joined)
 
     def _project_at(self, folder: str) -> str:
-        project = project_at(folder)
-        if project is None:
-            hint = "cd into one, or name a folder in one"
-            raise InvalidInput(f"not a git repository: {folder!r}", hint=hint)
+        _, project = place(folder)
         require_own_repository(self._runs, folder, project)
         return project
 

@@ -18,7 +18,7 @@ from fleet.domain.task import TaskState
 from fleet.errors import Conflict, FleetError, GitFailed, InvalidInput, Next, NotFound
 from fleet.records.runs import Runs
 from fleet.records.tasks import Questions, Tasks
-from fleet.services.folders import is_linked, project_at, require_own_repository, run_at
+from fleet.services.folders import is_linked, place, project_at, require_own_repository, run_at
 from fleet.services.machine import require_binary
 from fleet.services.texts import check_text
 from fleet.services.work import WorkService
@@ -95,6 +95,7 @@ class WorkflowService(WorkService[Workflow]):
 
     def _checked(self, blueprint: Blueprint, wish: WorkflowWish) -> tuple[Stage, ...]:
         check_text(wish.prompt, *wish.variables, *wish.variables.values())
+        place(wish.repo_path)
         stages = _with_coders(blueprint.stages, wish.coders)
         _check_variables(stages, blueprint.variables, wish.variables)
         for stage in workflows.each_stage(stages):
@@ -138,8 +139,8 @@ class WorkflowService(WorkService[Workflow]):
     def known(self, *, folder: str = ".") -> list[Known]:
         """Return the workflows that have a name: the project's, the user's, those that come with fleet."""
         found: dict[str, Known] = {}
-        for place in self._places(folder):
-            for path in sorted(place.glob("*")):
+        for one in self._places(folder):
+            for path in sorted(one.glob("*")):
                 if path.suffix in FORMS and path.stem not in found:
                     found[path.stem] = Known(path.stem, str(path), _description(path))
         return sorted(found.values())
@@ -155,7 +156,7 @@ class WorkflowService(WorkService[Workflow]):
     def _find(self, source: str, folders: Sequence[str], project: str) -> Path:
         """Return a file in one of the folders, or else the one of a workflow that has a name."""
         files = [Path(folder) / source for folder in folders]
-        named = [place / f"{source}{form}" for place in self._places(project) for form in FORMS]
+        named = [one / f"{source}{form}" for one in self._places(project) for form in FORMS]
         if "/" in source:
             named = []
         elif run_at(self._runs, project):  # no file of an agent's takes the place of one that has a name
