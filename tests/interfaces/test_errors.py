@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.interfaces.conftest import ended_run, record
-from tests.support import System, git
+from tests.support import System, git, scenario
 
 
 def no_run_was_recorded(system: System) -> bool:
@@ -224,6 +224,12 @@ def test_what_is_not_there_ends_with_exit_code_3(system: System, words: list[str
     done = system.fleet(*words, code=3)
     assert done.stderr.startswith("error: ")
     assert "hint: " in done.stderr
+
+
+def test_a_branch_that_was_misspelled_is_guessed(system: System) -> None:
+    system.fleet("create", "fix-auth", "-p", scenario({"say": "ok"}), "--wait", code=None)
+    done = system.fleet("logs", "fix-auht", code=3)
+    assert "hint: did you mean 'fix-auth'? see `fleet list --all`" in done.stderr
 
 
 def test_with_json_an_error_is_json(system: System) -> None:

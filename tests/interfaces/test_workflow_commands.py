@@ -265,6 +265,16 @@ def test_whatever_an_agent_writes_stops_nothing_and_reaches_the_next_one_harmles
     assert len([line for line in shown.splitlines() if line.startswith("  file: ")]) == 1
 
 
+def test_a_workflow_that_was_misspelled_is_guessed(shared: System) -> None:
+    refused = shared.fleet("workflow", "run", "write-reveiw-refine", "-p", "x", code=3)
+    assert "did you mean 'write-review-refine'?" in refused.stderr
+
+
+def test_an_empty_list_of_all_workflows_names_no_longer_list(system: System) -> None:
+    assert "--all" in system.fleet("workflow", "list").stderr
+    assert "--all" not in system.fleet("workflow", "list", "--all").stderr
+
+
 def test_who_stops_waiting_stops_nothing_else(shared: System, tmp_path: Path) -> None:
     file = write(shared.home, "slow.json", stage("slow", {"wait_for": str(tmp_path / "go")}))
     code, shown = on_a_terminal(shared, "workflow", "run", file, "--wait", interrupt_at="now: slow")

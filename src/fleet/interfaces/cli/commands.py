@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
@@ -142,8 +141,14 @@ def said(tell: Callable[[Any], str]) -> View:
 
 def list_view(noun: str, table: render.Table[Any], *, start: str) -> View:
     """Return the view of a list as a table; `start` is the command that starts what it lists."""
-    empty = f"no {noun} under way; start one with `{start}`, see old ones with `fleet {noun} list --all`"
-    return View(partial(table.show, empty=empty))
+
+    def show(items: list[Any]) -> None:
+        is_all = click.get_current_context().params.get("all")
+        old = "" if is_all else f", see old ones with `fleet {noun} list --all`"
+        empty = f"no {noun}{'' if is_all else ' under way'}; start one with `{start}`{old}"
+        table.show(items, empty=empty)
+
+    return View(show)
 
 
 def wait_command(

@@ -166,7 +166,10 @@ class WorkflowService(WorkService[Workflow]):
                 if path.parent.parts[-2:] == (".fleet", "workflows"):
                     require_plain(path.parents[2], "workflows", path.name)
                 return path
-        hint = ("see known workflows with ", Next("workflow.known"))
+        names = [path.stem for one in self._places(project) for path in one.glob("*") if path.suffix in FORMS]
+        close = get_close_matches(source, names, n=1)
+        meant = f"did you mean {close[0]!r}? " if close else ""
+        hint = (f"{meant}see known workflows with ", Next("workflow.known"))
         raise NotFound(f"there is no file and no workflow {source!r}", hint=hint)
 
     # looking
