@@ -182,6 +182,8 @@ def test_a_supervisor_that_cannot_come_up_is_told_with_its_reason(system: System
 def test_ending_well_without_closing_is_asked_about_once_and_then_needs_a_person(system: System) -> None:
     task = until(system, wish_turns(system, "Talk", [{"say": "hm"}]), is_blocked)
     assert "without closing the task" in task.reason
+    asked = [one["text"] for one in system.json("task", task.id, "log") if one["kind"] == "prompt"]
+    assert asked == ["the turn ended without closing the task"]
     (run,) = system.all_runs()
     assert run.turn == 2, "asked once more, in the same session, and never again"
 

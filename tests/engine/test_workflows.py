@@ -335,7 +335,9 @@ def test_a_person_is_asked_and_the_answer_flows_on(system: System) -> None:
     )
     asking = until(system, work, lambda work: work.needs_person)
     assert asking.progress[1].reason == "is a.txt fine?"
-    assert f"fleet workflow approve {work.id} ask" in system.fleet("questions").stdout
+    waiting = system.fleet("questions")
+    assert f"fleet workflow approve {work.id} ask" in waiting.stdout
+    assert "nothing is waiting" not in waiting.stderr
     told = system.fleet("workflow", "status", work.id, "--wait", code=5)
     assert f"fleet workflow approve {work.id} ask" in told.stderr
     system.fleet("workflow", "approve", work.id, "ask", "-m", "but be quick")

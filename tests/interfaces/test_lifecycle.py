@@ -193,7 +193,7 @@ def test_kill_names_its_victims_saves_their_work_and_tells_how_to_undo(shared: S
     refused = shared.fleet("kill", "victim/*", code=2)
     assert "victim/one" in refused.stderr
     assert "nothing changed" not in refused.stderr
-    assert "--force" in refused.stderr
+    assert "confirmation needed: add --yes" in refused.stderr
     assert run.agent is not None
     assert is_alive(run.agent.pid)
     done = shared.fleet("kill", "victim/*", "--force")
@@ -261,7 +261,9 @@ def test_undo_without_a_name_brings_back_the_one_removed_last(shared: System) ->
     shared.fleet("create", "last-out", "-p", EDIT, "--wait")
     shared.fleet("kill", "first-out", "-f")
     shared.fleet("kill", "last-out", "-f")
-    assert "last-out  is back in" in shared.fleet("undo").stdout
+    done = shared.fleet("undo")
+    assert "last-out  is back in" in done.stdout
+    assert "removed" not in done.stderr
     assert "still has its workspace" in shared.fleet("undo", "last-out", code=4).stderr
 
 

@@ -511,6 +511,15 @@ def test_to_pause_and_to_resume_twice_is_clear(system: System) -> None:
     assert system.fleet("resume").stdout == "the queue was not paused\n"
 
 
+def test_what_resumes_a_paused_queue_is_told_once(system: System) -> None:
+    system.fleet("pause", "fix the build, then `fleet resume`")
+    assert system.fleet("tasks").stdout.count("`fleet resume`") == 1
+
+
+def test_nothing_waits_for_a_person_if_there_is_neither_question_nor_decision(system: System) -> None:
+    assert "nothing is waiting for you" in system.fleet("questions").stderr
+
+
 def test_the_log_is_the_supervisors_and_its_last_lines_are_exactly_that(system: System) -> None:
     assert "there is no log yet" in system.fleet("log", code=3).stderr
     lines = [f"line {number} {'x' * 200}" for number in range(1000)]

@@ -875,7 +875,7 @@ def test_a_clean_up_deletes_what_is_in_the_result_and_keeps_what_is_nowhere_else
     shared.fleet("workflow", "retry", done["id"], "lone")
     shared.json("workflow", "status", done["id"], "--wait")
     refused = shared.fleet("workflow", "cleanup", done["id"], code=2)
-    assert "say yes with --yes" in refused.stderr
+    assert "confirmation needed: add --yes" in refused.stderr
     told = shared.fleet("workflow", "cleanup", done["id"], "--yes").stdout.splitlines()
     unsafe = {lone, f"{lone}-t2", last}
     assert set(told) == {

@@ -254,6 +254,8 @@ class Attempts:
         self._files.keep(task.id, task.token)  # first: the verdict may let another host go on from them
         gates = run.result.tests if run and run.result and decision.step is Step.CLOSE else ""
         told = f"{decision.reason} ({gates})" if gates else decision.reason
+        if decision.is_second_asking:
+            told = told or "the turn ended without closing the task"
         judged = self._tasks.update_held(task.id, task.claim, applied, kind=str(decision.step), text=told)
         if judged.state is not TaskState.IN_PROGRESS:
             self._admission.leave(task.id)

@@ -125,7 +125,7 @@ def confirm(question: str, *, is_sure: bool, flag: str) -> None:
     if is_sure:
         return
     if not render.has_person():
-        raise InvalidInput(f"nobody is at a terminal to be asked: {question}", hint=f"say yes with {flag}")
+        raise InvalidInput(f"confirmation needed: add {flag}")
     sys.stdout.flush()
     if not click.confirm(render.tame(question), err=True):
         raise click.exceptions.Exit(1)

@@ -168,7 +168,7 @@ def show_result(run: RunView) -> None:
     unknown = f"none yet ({run.state} for {render.age_since(run.state_since)})"
     render.out_facts(
         (
-            ("run", f"{run.id} (batch {run.batch})"),
+            ("run", f"{run.id} (batch {run.batch})" if run.batch else run.id),
             ("project", run.project),
             ("coder", f"{run.coder} {run.model}".strip()),
             ("workspace", saved or ("none" if run.is_removed else run.workspace or "")),

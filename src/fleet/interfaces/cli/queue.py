@@ -79,7 +79,8 @@ def obstacles(queue: ops.QueueView, stream: TextIO | None = None) -> list[str]:
     """Return what keeps all tasks, or those of a coder, from being started."""
     lines = [_hold_line(hold) for hold in queue.holds]
     if queue.paused is not None:
-        lines.insert(0, f"the queue is paused{render.because(queue.paused)} (`fleet resume`)")
+        advice = "" if "`fleet resume`" in queue.paused else " (`fleet resume`)"
+        lines.insert(0, f"the queue is paused{render.because(queue.paused)}{advice}")
     return [render.paint(line, "yellow", stream=stream) for line in lines]
 
 
@@ -269,8 +270,8 @@ def _show_pending(session: Session, request: question_ops.ListQuestions, *, as_j
         given = {"option": 1} if first.options else {"answer": "…"}
         answer = shell_command(Next("question.answer", question_id=first.id, **given))
         render.say(f"{render.plural(len(pending.questions), 'question')}; answer with `{answer}`")
-    else:
-        render.say("no pending questions")
+    elif not pending.decisions:
+        render.say("nothing is waiting for you")
     for due in pending.decisions:
         render.out(f"{render.printable(due.text)}: `{shell_command(due.next)}`")
     session.wake(if_needed_for=[session.ask(ops.ShowQueue(limit=1))])

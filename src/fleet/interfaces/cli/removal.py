@@ -37,9 +37,10 @@ def _kill(session: Session, request: KillRuns, *, is_sure: bool, as_json: bool) 
     runs: list[RunView] = session.ask(chosen)
     if not as_json or not is_sure:
         _show_victims(runs)
-    branches = " and their branches" if request.delete_branch else ""
-    question = f"End {render.plural(len(runs), 'agent')} and remove their workspaces{branches}?"
-    confirm(question, is_sure=is_sure, flag="--force")
+    whose, s = ("its", "") if len(runs) == 1 else ("their", "s")
+    branches = f" and {whose} branch{'es' if s else ''}" if request.delete_branch else ""
+    question = f"End {render.plural(len(runs), 'agent')} and remove {whose} workspace{s}{branches}?"
+    confirm(question, is_sure=is_sure, flag="--yes")
     ids = tuple(run.id for run in runs)
     session.ask(KillRuns(patterns=ids, delete_branch=request.delete_branch))
     _finish(session, runs, as_json=as_json)
@@ -115,9 +116,8 @@ def _undo(session: Session, request: UndoRun, *, is_list: bool, as_json: bool) -
         return
     run: RunView = session.ask(request)
     with leaving(_REMOVAL_GOES_ON):
-        (run,) = wait_for(
-            session, [run], lambda run: not run.has_work or bool(run.waits_for), is_quiet=as_json
-        )
+        # Quietly: until it is restored, its state tells only that it was removed.
+        (run,) = wait_for(session, [run], lambda run: not run.has_work or bool(run.waits_for), is_quiet=True)
     is_back = run.has_workspace or run.waits_for
     runs = session.fleet.runs
     remains = None if is_back else runs.remains_of(runs.get(run.id))
@@ -168,7 +168,12 @@ def _clean(session: Session, request: CleanRuns, *, is_sure: bool, as_json: bool
         return
     if not as_json:
         _show_victims(runs)
-    question = f"Remove {render.plural(len(runs), 'workspace')}? Their work is saved and branches stay."
+    kept = (
+        "Its work is saved and its branch stays"
+        if len(runs) == 1
+        else "Their work is saved and branches stay"
+    )
+    question = f"Remove {render.plural(len(runs), 'workspace')}? {kept}."
     confirm(question, is_sure=is_sure, flag="--yes")
     ids = tuple(run.id for run in runs)
     cleaned: list[RunView] = session.ask(CleanRuns(all=request.all, only=ids))

@@ -54,8 +54,8 @@ def _progress(workflow: ops.WorkflowView) -> str:
     running = [stage.name for stage in workflow.stages if stage.state == "running"]
     settled = sum(stage.has_settled for stage in workflow.stages)
     paused = "; paused" if workflow.is_paused else ""
-    now = render.printable(", ".join(running) or "-")
-    return f"{workflow.id}  {settled} of {len(workflow.stages)} stages{paused}; now: {now}"
+    now = f"; now: {render.printable(', '.join(running))}" if running else ""
+    return f"{workflow.id}  {settled} of {len(workflow.stages)} stages{paused}{now}"
 
 
 def _exit_code(workflow: ops.WorkflowView) -> int:
