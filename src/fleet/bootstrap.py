@@ -284,7 +284,7 @@ def database_url(home: Path) -> str:
 def supervisor_link_of(home: Path) -> HomeSupervisorLink:
     from fleet.engine.supervisor_link import HomeSupervisorLink
 
-    return HomeSupervisorLink(home, host_name(), is_of_agent=lambda: bool(own_ancestry().marks))
+    return HomeSupervisorLink(home, host_name(), is_of_agent=is_of_agent)
 
 
 def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervisor:
@@ -421,6 +421,11 @@ def own_ancestry() -> Ancestry:
     from fleet.adapters.ancestry import ancestry_of
 
     return ancestry_of(os.getpid())
+
+
+def is_of_agent() -> bool:
+    """Whether this process, or one that it comes from, has the mark of a run, of whichever home."""
+    return bool(os.environ.get("FLEET_RUN") or os.environ.get("FLEET_RUN_TOKEN") or own_ancestry().marks)
 
 
 def ancestries_behind(client: tuple[str, int], server: tuple[str, int]) -> list[Ancestry]:

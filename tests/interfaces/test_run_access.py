@@ -88,3 +88,22 @@ def test_what_an_agent_starts_counts_against_its_limits(system: System, caller: 
     assert system.run("caller").budget_usd == 1.25, "what was refused costs nothing"
     system.fleet("create", "plain", "-p", EDIT, cwd=elsewhere)
     assert (system.run("plain").origin, system.run("plain").budget_usd) == ("", 0.0)
+
+
+# The shell above the command has the mark that the command leaves out.
+UNMARKED = ("sh", "-c", 'env -u FLEET_RUN -u FLEET_RUN_TOKEN "$@"; exit $?', "sh")
+
+
+@pytest.mark.parametrize("enter", [(), UNMARKED])
+def test_an_agent_sets_nothing_though_the_store_that_it_names_cannot_be_opened(
+    system: System, caller: Run, enter: tuple[str, ...]
+) -> None:
+    broken = {"FLEET_DATABASE_URL": "postgresql://127.0.0.1:1/x"}
+    agent = System(system.home, system.repository, {"FLEET_RUN": caller.id, **broken}, enter)
+    file = system.home / "config.toml"
+    before = file.read_text()
+    set_room = ("config", "set", "limits.min_free_mb", "321", "--user")
+    agent.fleet(*set_room, code=7)
+    assert file.read_text() == before
+    System(system.home, system.repository, broken).fleet(*set_room)
+    assert "321" in file.read_text(), "a person repairs what is broken"

@@ -383,8 +383,24 @@ def identify(fleet: Fleet) -> Caller:
     """Identify who runs this process, by its ancestors; `Refused` if it claims a run that is not its own."""
     from fleet.bootstrap import own_ancestry
 
-    user = os.environ.get("USER") or os.environ.get("LOGNAME") or "a person"
-    return fleet.spawns.identify_process(os.environ.get("FLEET_RUN", ""), own_ancestry(), user)
+    return fleet.spawns.identify_process(os.environ.get("FLEET_RUN", ""), own_ancestry(), _user())
+
+
+def _user() -> str:
+    return os.environ.get("USER") or os.environ.get("LOGNAME") or "a person"
+
+
+def _identify_for_repair(fleet: Fleet) -> Caller:
+    """Identify who repairs a fleet: where it cannot say, whoever has no mark of a run is a person."""
+    from fleet.bootstrap import is_of_agent
+    from fleet.domain.spawn import Caller
+
+    try:
+        return identify(fleet)
+    except (BadConfig, StoreUnusable):
+        if is_of_agent():
+            raise
+        return Caller(user=_user())
 
 
 def _perform(request: Operation, fleet: Fleet, *, is_repair: bool = False) -> tuple[Any, list[Next]]:
@@ -393,19 +409,15 @@ def _perform(request: Operation, fleet: Fleet, *, is_repair: bool = False) -> tu
 
         return open_fleet(fleet.home, folder, {}, make_store=lambda: fleet.store)
 
-    call, meta = Call(fleet, identify), request.meta
-    try:
-        admit(
-            call,
-            meta.access,
-            vars(request),
-            reopen=reopened,
-            from_conversation=False,
-            keeps_budget=meta.keeps_budget,
-        )
-    except (BadConfig, StoreUnusable):
-        if not is_repair:
-            raise
+    call, meta = Call(fleet, _identify_for_repair if is_repair else identify), request.meta
+    admit(
+        call,
+        meta.access,
+        vars(request),
+        reopen=reopened,
+        from_conversation=False,
+        keeps_budget=meta.keeps_budget,
+    )
     return perform(request, call)
 
 
