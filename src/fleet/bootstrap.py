@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fleet.config.settings import Settings
     from fleet.domain.process import ProcessId, ProcessTotals
     from fleet.domain.run import Run
-    from fleet.domain.spawn import Ancestry, Process
+    from fleet.domain.spawn import Ancestry, Mark, Process
     from fleet.engine.repair import Rebuilt
     from fleet.engine.supervisor import Supervisor
     from fleet.engine.supervisor_link import HomeSupervisorLink
@@ -423,9 +423,15 @@ def own_ancestry() -> Ancestry:
     return ancestry_of(os.getpid())
 
 
+def own_mark() -> Mark:
+    from fleet.domain.spawn import RUN, TOKEN, Mark
+
+    return Mark(os.environ.get(RUN, ""), os.environ.get(TOKEN, ""))
+
+
 def is_of_agent() -> bool:
     """Whether this process, or one that it comes from, has the mark of a run, of whichever home."""
-    return bool(os.environ.get("FLEET_RUN") or os.environ.get("FLEET_RUN_TOKEN") or own_ancestry().marks)
+    return any(own_mark()) or bool(own_ancestry().marks)
 
 
 def ancestries_behind(client: tuple[str, int], server: tuple[str, int]) -> list[Ancestry]:

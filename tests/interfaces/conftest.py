@@ -121,11 +121,16 @@ def own_process() -> ProcessId:
     return ProcessId(pid=os.getpid(), start=stat[19], boot=boot)
 
 
+def at_work_elsewhere() -> dict[str, object]:
+    """Return what makes a run one whose agent has started these tests; no supervisor here looks after it."""
+    return {"state": RunState.RUNNING, "host": "elsewhere", "agent": own_process()}
+
+
 @contextmanager
 def agent_elsewhere(system: System, branch: str, token: str) -> Generator[Run]:
-    """Give a run with a token that is at work, for another host: no supervisor here looks after it."""
-    at_work = {"state": RunState.RUNNING, "host": "elsewhere", "keys": (hash_of(token),)}
-    run = ended_run(branch, project=str(system.repository), agent=own_process(), **at_work)
+    """Give a run with a token that is at work, for another host."""
+    at_work = at_work_elsewhere() | {"keys": (hash_of(token),)}
+    run = ended_run(branch, project=str(system.repository), **at_work)
     record(system.home, run)
     try:
         yield run

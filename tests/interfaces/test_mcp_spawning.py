@@ -579,7 +579,7 @@ def test_an_agent_is_no_person_in_another_home(system: System, tmp_path: Path) -
         person.call("create_worker", **{**worker(system.repository), "prompt": prompt})
         (told,) = heard(output)["answers"]
     assert told["error"] == "Refused"
-    assert "does not know" in told["details"]
+    assert "belongs to another home" in told["details"]
 
 
 def test_an_agent_that_lies_about_itself_is_found_out(system: System, tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet.bootstrap import open_store
-from fleet.domain.run import Run, WorkspaceState
+from fleet.bootstrap import open_fleet, open_store
+from fleet.domain.run import Run, RunState, WorkspaceState
+from fleet.domain.spawn import Ancestry, Mark
+from fleet.errors import Refused
 from fleet.records.runs import Runs
 from tests.interfaces.conftest import agent_elsewhere, ended_run, record
 from tests.support import System, make_repository, scenario
@@ -107,3 +109,37 @@ def test_an_agent_sets_nothing_though_the_store_that_it_names_cannot_be_opened(
     assert file.read_text() == before
     System(system.home, system.repository, broken).fleet(*set_room)
     assert "321" in file.read_text(), "a person repairs what is broken"
+
+
+@pytest.mark.parametrize("enter", [(), UNMARKED])
+def test_an_agent_is_no_person_in_another_home(
+    system: System, caller: Run, tmp_path: Path, enter: tuple[str, ...]
+) -> None:
+    other = System(tmp_path / "other-home", system.repository, {"FLEET_RUN": caller.id}, enter)
+    refused = other.fleet("pause", code=8)
+    assert "belongs to another home" in refused.stderr
+    assert "unset" not in refused.stderr
+    assert System(other.home, other.repository).json("tasks")["paused"] is None
+
+
+def test_a_wrong_token_or_a_run_that_has_ended_is_refused_to_commands(system: System, caller: Run) -> None:
+    agent = as_agent(system, caller)
+    start = ("task", "create", "more")
+    agent.env["FLEET_RUN_TOKEN"] = "forged"
+    assert "cannot prove it" in agent.fleet(*start, code=8).stderr
+    agent.env["FLEET_RUN_TOKEN"] = "token"
+    change(system, caller, state=RunState.COMPLETED)
+    assert "has ended" in agent.fleet(*start, code=8).stderr
+    assert system.json("task", "list") == []
+
+
+def test_where_nothing_tells_of_processes_a_command_needs_the_token(
+    system: System, caller: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_fleet(system.home) as fleet:
+        monkeypatch.setattr(fleet, "live_agents", lambda run: None)
+        agent = fleet.spawns.identify(Mark(caller.id, "token"), Ancestry(), user="me")
+        assert agent.name == f"run {caller.id}"
+        for token in ("", "forged"):
+            with pytest.raises(Refused, match="cannot prove it"):
+                fleet.spawns.identify(Mark(caller.id, token), Ancestry(), user="me")

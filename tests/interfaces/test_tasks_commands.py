@@ -15,7 +15,7 @@ from fleet.bootstrap import open_store
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.task import Task
 from fleet.records.tasks import Hold, QueueState, Tasks
-from tests.interfaces.conftest import ended_run, on_a_terminal, own_process, record
+from tests.interfaces.conftest import at_work_elsewhere, ended_run, on_a_terminal, record
 from tests.support import System, make_repository, wait_for
 
 
@@ -406,8 +406,8 @@ def test_tasks_shows_what_is_in_progress_below_what_holds_the_queue_back(queue: 
 
 def test_an_agent_closes_its_own_task_without_naming_it_and_no_former_agent_can(queue: System) -> None:
     name = create(queue, "mine", "--gate", "true")
-    agent = own_process()
-    old, new = (ended_run(f"by-{token}", task=name, token=token, agent=agent) for token in (1, 2))
+    at_work = at_work_elsewhere()
+    old, new = (ended_run(f"by-{token}", task=name, token=token, **at_work) for token in (1, 2))
     record(queue.home, old, new)
     hold_task(queue, name, new.id)
     fenced = as_agent(queue, name, old.id).fleet("task", "close", "--reason", "stale", code=4)
@@ -421,7 +421,7 @@ def test_an_agent_closes_its_own_task_without_naming_it_and_no_former_agent_can(
 def test_an_agent_changes_its_own_task_and_not_what_that_is_measured_by(queue: System) -> None:
     dep, other = create(queue, "dep"), create(queue, "somebody else's")
     name = create(queue, "measured", "--gate", "make test")
-    run = ended_run("m", task=name, token=1, agent=own_process())
+    run = ended_run("m", task=name, token=1, **at_work_elsewhere())
     record(queue.home, run)
     hold_task(queue, name, run.id)
     queue.fleet("task", "dep", "add", name, dep)
@@ -447,7 +447,7 @@ def test_an_agent_changes_its_own_task_and_not_what_that_is_measured_by(queue: S
 
 
 def test_an_agent_asks_and_a_person_answers(queue: System) -> None:
-    name, run = create(queue, "asking"), ended_run("c", agent=own_process())
+    name, run = create(queue, "asking"), ended_run("c", **at_work_elsewhere())
     run = replace(run, task=TaskId(name))
     record(queue.home, run)
     hold_task(queue, name, run.id)
@@ -467,7 +467,7 @@ def test_an_agent_asks_and_a_person_answers(queue: System) -> None:
     qa = queue.fleet("task", name, "qa").stdout
     assert "## Q: Which" in qa
     assert "white" in qa.partition("## A:")[2]
-    former = ended_run("d", task=name, agent=own_process())
+    former = ended_run("d", task=name, **at_work_elsewhere())
     record(queue.home, former)
     assert "is not held" in as_agent(queue, name, former.id).fleet("ask", "And me?", code=4).stderr
     stranger = as_agent(queue, name, "another").fleet("ask", "And me?", code=8)

@@ -52,24 +52,30 @@ class SpawnService:
 
     # who calls
 
-    def identify(self, own: Mark, server: Ancestry, peers: Sequence[Ancestry] | None) -> Caller:
-        """Return who calls, by the marks of the server's process and, over HTTP, of those at the other end.
+    def identify(
+        self, own: Mark, process: Ancestry, peers: Sequence[Ancestry] | None = None, *, user: str = ""
+    ) -> Caller:
+        """Return who calls, by the marks of this process and, over HTTP, of those at the other end.
 
-        `peers` is None over stdin, and empty for a client on another machine. Raises `Refused` for a mark
-        without its token, of a run that has ended, or in the hands of a process that is not the run's.
+        `peers` is empty for a client on another machine; `user` names who is at the terminal of a command.
+        Raises `Refused` for a mark of another home's run, of one that has ended, with a wrong token, or in
+        the hands of a process that is not the run's. A command may lack the token where the tree of processes
+        proves the run: some agent CLIs hide variables named like secrets from their tools.
         """
-        marks = [mark for one in (server, *(peers or ())) for mark in one.marks]
+        found = (mark for one in (process, *(peers or ())) for mark in one.marks)
+        marks = [mark for mark in (own, *found) if any(mark)]
         known = [mark for mark in marks if mark.run and self._runs.peek(mark.run)]
         mark = rules.own_mark([own, *known])
-        if mark is None and marks:
-            raise Refused(
-                "this process comes from an agent, of a run that this home does not know",
-                hint="an agent uses the fleet that started it",
-            )
-        if mark is None:
-            return _free_caller(self._fleet.settings)
-        run = self._runs.peek(mark.run)
-        if run is None or not rules.holds_key(run, mark.token):
+        if mark is None and not marks:
+            return replace(_free_caller(self._fleet.settings), user=user)
+        run = self._runs.peek(mark.run) if mark else None
+        if mark is None or run is None:
+            name = mark.run if mark else marks[0].run
+            hint = "an agent uses the fleet that started it"
+            raise Refused(f"this process is an agent's, and run {name!r} belongs to another home", hint=hint)
+        agents = self._fleet.live_agents(run)
+        needs_token = bool(mark.token) or not user or agents is None
+        if needs_token and not rules.holds_key(run, mark.token):
             raise Refused(
                 f"this process says that it belongs to run {mark.run!r}, and cannot prove it",
                 hint=f"an agent's environment has {RUN} and {TOKEN}: hand both on, as they are",
@@ -77,28 +83,14 @@ class SpawnService:
         if run.has_ended:
             raise Refused(f"run {run.id} has ended: nothing of it may act any more", hint="ask a person")
         clients = () if peers is None else peers or (Ancestry(),)  # on another machine nobody is the run's
-        is_servers = peers is None or any((own.run, *server.marks))
-        self._require_of_run(run, [*clients, *([server] if is_servers else ())])
+        is_own = peers is None or any((own.run, *process.marks))
+        callers = [*clients, *([process] if is_own else ())]
+        if agents is not None and not all(rules.is_of_run(one, run.id, agents) for one in callers):
+            raise Refused(
+                f"a process that claims run {run.id} was not started by that run's agent",
+                hint=f"leave ${RUN} and ${TOKEN} to the agent that they were given to, and to what it starts",
+            )
         return self._agent(run)
-
-    def identify_process(self, named: str, caller: Ancestry, user: str) -> Caller:
-        """Return whose a process is, a run's or a user's; `Refused` if it claims a run not its own."""
-        above = (mark.run for mark in caller.marks if mark.run and self._runs.peek(mark.run))
-        if name := named or next(above, ""):
-            run = self._runs.peek(name)
-            if run is None:
-                hint = f"unset ${RUN} to act as a person"
-                raise Refused(f"run {name!r} belongs to another home", hint=hint)
-            self._require_of_run(run, [caller])
-            return self._agent(run)
-        return replace(_free_caller(self._fleet.settings), user=user)
-
-    def _require_of_run(self, run: Run, callers: Sequence[Ancestry]) -> None:
-        agents = self._fleet.live_agents(run)
-        if agents is None or all(rules.is_of_run(caller, run.id, agents) for caller in callers):
-            return
-        hint = f"leave ${RUN} and ${TOKEN} to the agent that they were given to, and to what it starts"
-        raise Refused(f"a process that claims run {run.id} was not started by that run's agent", hint=hint)
 
     def _agent(self, run: Run) -> Caller:
         spawn = Lineage(self._fleet.store).spawn_behind(run.id)

@@ -381,9 +381,9 @@ def _text_or_file(field: Field, text: str | None, file: str | None) -> str | Non
 
 def identify(fleet: Fleet) -> Caller:
     """Identify who runs this process, by its ancestors; `Refused` if it claims a run that is not its own."""
-    from fleet.bootstrap import own_ancestry
+    from fleet.bootstrap import own_ancestry, own_mark
 
-    return fleet.spawns.identify_process(os.environ.get("FLEET_RUN", ""), own_ancestry(), _user())
+    return fleet.spawns.identify(own_mark(), own_ancestry(), user=_user())
 
 
 def _user() -> str:

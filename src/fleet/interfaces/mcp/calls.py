@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from fleet.domain.event import Json
-from fleet.domain.spawn import RUN, TOKEN, Access, Mark, check_access
+from fleet.domain.spawn import Access, check_access
 from fleet.errors import FleetError, InvalidInput, StoreUnusable
 from fleet.interfaces.mcp.hints import RELEASING, hint_here, hint_text
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
@@ -53,9 +53,9 @@ class CallHandler:
     """Opens the fleet for each call; keeps nothing but the connection to the store, which many share."""
 
     def __init__(self) -> None:
-        from fleet.bootstrap import own_ancestry
+        from fleet.bootstrap import own_ancestry, own_mark
 
-        self._mark = Mark(os.environ.get(RUN, ""), os.environ.get(TOKEN, ""))
+        self._mark = own_mark()
         self._ancestry = own_ancestry()
         self._opening = Lock()
         self._store: Store | None = None
