@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from fleet.domain.run import Role
+from tests.interfaces.conftest import at_work_elsewhere, ended_run, record
+from tests.interfaces.test_tasks_commands import as_agent, hold_task
 from tests.support import System, make_repository
 
 # A stand-in that notes how it was called, and answers in the documented shapes.
@@ -144,6 +147,20 @@ def test_a_task_lives_in_bds_words(queue: System) -> None:
     closed = queue.json("bd", "close", first, name, "--reason", "done")
     assert [issue["close_reason"] for issue in closed] == ["done", "done"]
     assert queue.json("bd", "update", name, "--status", "open")[0]["status"] == "open"
+
+
+def test_a_reviewers_agent_changes_no_task(queue: System) -> None:
+    name = queue.json("bd", "create", "Review it")["id"]
+    run = ended_run("review", task=name, token=1, role=Role.REVIEWER, **at_work_elsewhere())
+    record(queue.home, run)
+    hold_task(queue, name, run.id)
+    reviewer = as_agent(queue, name, run.id)
+    for words in (("--title", "mine"), ("-p", "0")):
+        assert "is a reviewer's" in reviewer.fleet("bd", "update", name, *words, code=8).stderr
+    [shown] = queue.json("bd", "show", name)
+    assert (shown["title"], shown["priority"]) == ("Review it", 2)
+    [noted] = json.loads(reviewer.fleet("bd", "update", name, "--notes", "looks fine", "--json").stdout)
+    assert noted["id"] == name, "it may say how its own task goes"
 
 
 def test_alone_it_helps(queue: System) -> None:

@@ -955,9 +955,11 @@ def test_ids_of_others_are_kept(text: str) -> None:
 # bd's words
 
 
-def update(desk: Desk, task: Task, *, status: str, notes: str = "", run: str = "") -> Task:
-    wanted = commands.parse_status(status)
-    return commands.change_status(desk.fleet, desk.service.get(task.id), wanted, notes, run=run, by="me")
+def update(desk: Desk, task: Task, *, status: str, notes: str = "", run: Run | None = None) -> Task:
+    wanted, newest = commands.parse_status(status), desk.service.get(task.id)
+    if change := commands.status_change(desk.fleet, newest, wanted, notes, is_own=run is not None):
+        change(desk.call_of(run))
+    return desk.service.get(task.id)
 
 
 def test_status_open_reopens_what_is_blocked_or_closed_and_leaves_what_is_open(desk: Desk) -> None:
@@ -997,14 +999,15 @@ def test_status_open_without_an_answer_starts_afresh(desk: Desk) -> None:
 
 
 def test_an_agent_that_blocks_its_own_task_asks_with_its_notes(desk: Desk) -> None:
-    task = desk.take(desk.create(), "run")
+    task = desk.create()
+    run = desk.begin(task)
     with pytest.raises(InvalidInput):
-        update(desk, task, run="run", status="blocked")
-    update(desk, task, run="run", status="blocked", notes="QUESTION: which rose?")
+        update(desk, task, run=run, status="blocked")
+    update(desk, task, run=run, status="blocked", notes="QUESTION: which rose?")
     assert [asked.text for asked in desk.questions.pending()] == ["which rose?"]
     assert desk.tasks.get(task.id).state is TaskState.IN_PROGRESS  # until its turn has ended
     # What stands in its file already is not asked twice.
-    update(desk, task, run="run", status="blocked", notes="QUESTION: which rose?")
+    update(desk, task, run=run, status="blocked", notes="QUESTION: which rose?")
     assert len(desk.questions.pending()) == 1
 
 
@@ -1012,8 +1015,8 @@ def test_only_the_holder_claims_a_task_and_nobody_takes_one_from_its_agent(desk:
     task = desk.create()
     with pytest.raises(Conflict):
         update(desk, task, status="in_progress")
-    desk.take(task, "run")
-    assert update(desk, task, run="run", status="in_progress").run == "run"
+    run = desk.begin(task)
+    assert update(desk, task, run=run, status="in_progress").run == run.id
     for status in ("open", "blocked"):
         with pytest.raises(Conflict):
             update(desk, task, status=status)

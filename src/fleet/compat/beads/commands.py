@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fleet.domain.task import Task, TaskState
-from fleet.errors import Conflict, FleetError, InvalidInput, NotFound, OverLimit, Refused, Unavailable
+from fleet.errors import Conflict, FleetError, InvalidInput, NotFound, OverLimit, Unavailable
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import Session, identify
 from fleet.interfaces.cli.common import completing, opened, read_text
 from fleet.operations import tasks as ops
 from fleet.operations.call import Call
-from fleet.operations.spec import iso_time
+from fleet.operations.questions import AskPerson
+from fleet.operations.spec import Next, Operation, iso_time
+from fleet.operations.tasks import TaskView
 
 if TYPE_CHECKING:
     from fleet.domain.event import Json
-    from fleet.operations.spec import Operation
     from fleet.services.fleet import Fleet
 
 SCHEMA = 1  # version of bd's JSON
@@ -222,7 +223,7 @@ def create(
         _out_json(issue(made) | ({"id": "", "dry_run": True} if dry_run else {}))
     else:
         would = f"Would create: {render.printable(made.title)}"
-        render.out(would if dry_run else summary(ops.TaskView.of(made)))
+        render.out(would if dry_run else summary(TaskView.of(made)))
 
 
 # looking
@@ -316,7 +317,7 @@ def _tell_changed(tasks: Sequence[Task], what: str) -> None:
 def _change(request: Operation, what: str) -> None:
     """Carry an operation out, and tell of the tasks that it changed."""
     with opened() as fleet:
-        output: ops.TaskView | list[ops.TaskView] = Session(fleet).ask(request)
+        output: TaskView | list[TaskView] = Session(fleet).ask(request)
         changed = [fleet.tasks.get(one.id) for one in (output if isinstance(output, list) else [output])]
     _tell_changed(changed, what)
 
@@ -343,61 +344,68 @@ def update(name: str, notes: str, claim: bool, **given: str | None) -> None:
         task_id=name, title=given["title"], description=given["description"], priority=priority
     )
     with opened() as fleet:
-        call = Call(fleet, identify)
-        task = fleet.tasks.get(name)
-        run = call.run_id if call.is_agent_of(task) else ""
+        session, task = Session(fleet), fleet.tasks.get(name)
+        is_own = Call(fleet, identify).is_agent_of(task)
         if claim and status not in (None, TaskState.IN_PROGRESS):
             raise InvalidInput(f"a claimed task is in_progress, and not {status}")
         wanted = TaskState.IN_PROGRESS if claim else None if status is None else parse_status(status)
         if request.edit:
-            task = fleet.tasks.edit(task.id, request.edit)
-        if notes and not (run and wanted is TaskState.BLOCKED):  # then they are a question
-            fleet.tasks.comment(task.id, notes, by=call.caller.name)
-        if wanted:
-            task = change_status(fleet, task, wanted, notes, run=run, by=call.caller.name)
+            session.ask(request)
+        if notes and not (is_own and wanted is TaskState.BLOCKED):  # then they are a question
+            session.ask(ops.CommentTask(task_id=task.id, text=notes))
+        if wanted and (change := status_change(fleet, task, wanted, notes, is_own=is_own)):
+            session.ask(change)
+        task = fleet.tasks.get(task.id)
     if given["assignee"]:
         render.say("note: only the queue assigns tasks; the assignee is not changed")
     _tell_changed([task], "Updated")
 
 
-def change_status(fleet: Fleet, task: Task, wanted: TaskState, notes: str, *, run: str, by: str) -> Task:
-    """Bring a task to a status. `run` is that of its own agent, if that calls."""
+class ContinueTask(ops.OneTask, op="task.continue", access="own", why_no_tool="only bd has a word for it"):
+    """Have the queue hear the answer to a task's question now."""
+
+    def __call__(self, call: Call) -> tuple[TaskView, list[Next]]:
+        task = self.find_own(call)
+        call.fleet.questions.go_on(task)
+        return TaskView.of(task), []
+
+
+def status_change(
+    fleet: Fleet, task: Task, wanted: TaskState, notes: str, *, is_own: bool
+) -> Operation | None:
+    """Return what brings a task to a status; None if it is so already. `is_own`: its own agent calls."""
     match wanted, task.state:
         case TaskState.OPEN, TaskState.BLOCKED if fleet.questions.has_answer(task):
-            fleet.questions.go_on(task)
-        case TaskState.OPEN, TaskState.BLOCKED | TaskState.CLOSED if run:
-            raise Refused("the agent of a task cannot reopen it", hint="ask a person")
+            return ContinueTask(task_id=task.id)
         case TaskState.OPEN, TaskState.BLOCKED | TaskState.CLOSED:
-            return fleet.tasks.reopen(task.id, by=by)
+            return ops.ReopenTask(task_id=task.id)
         case TaskState.OPEN, TaskState.IN_PROGRESS:
             raise Conflict(
                 f"task {task.id} is in progress, and goes back by itself when its agent ends",
                 hint=f"end its agent with `fleet kill {task.branch}`",
             )
         case TaskState.CLOSED, _:
-            return fleet.tasks.close(task.id, notes or "closed", run=run, by=by)
-        case TaskState.BLOCKED, _ if run:
-            _ask(fleet, task, notes, run)
+            return ops.CloseTasks(task_ids=(task.id,), reason=notes or "closed")
+        case TaskState.BLOCKED, _ if is_own:
+            return _question(fleet, task, notes)
         case TaskState.BLOCKED, state if state is not TaskState.BLOCKED:
-            return fleet.tasks.block(task.id, notes or f"blocked by {by}", by=by)
-        case TaskState.IN_PROGRESS, state if state is not TaskState.IN_PROGRESS or not run:
+            return ops.BlockTask(task_id=task.id, reason=notes or "blocked")
+        case TaskState.IN_PROGRESS, state if state is not TaskState.IN_PROGRESS or not is_own:
             hint = f"keep it from the queue with `fleet bd update {task.id} --status blocked`"
             raise Conflict(f"task {task.id} is {task.state}, and only the queue claims tasks", hint=hint)
-        case _:  # it is so already
-            pass
-    return task
+        case _:
+            return None
 
 
-def _ask(fleet: Fleet, task: Task, notes: str, run: str) -> None:
+def _question(fleet: Fleet, task: Task, notes: str) -> Operation | None:
     """Its agent cannot go on: what it notes is its question, unless it wrote that into its file."""
     text = notes.strip().removeprefix("QUESTION:").strip()
-    if not fleet.questions.has_open_block(task):
-        if not text:
-            hint = 'add --notes "QUESTION: …", or run `fleet ask "…"`'
-            raise InvalidInput("say what a person must answer", hint=hint)
-        fleet.questions.ask(task.id, text, run=run)
-    elif text:
-        fleet.tasks.comment(task.id, text, by=f"run {run}")
+    if fleet.questions.has_open_block(task):
+        return ops.CommentTask(task_id=task.id, text=text) if text else None
+    if not text:
+        hint = 'add --notes "QUESTION: …", or run `fleet ask "…"`'
+        raise InvalidInput("say what a person must answer", hint=hint)
+    return AskPerson(text=text, task_id=task.id)
 
 
 @bd.command()
