@@ -14,7 +14,7 @@ from fleet.domain.spawn import Ancestry, Mark
 from fleet.errors import Refused
 from fleet.records.runs import Runs
 from tests.interfaces.conftest import agent_elsewhere, ended_run, record
-from tests.support import System, make_repository, scenario
+from tests.support import System, make_repository, scenario, wait_for
 
 EDIT = scenario({"edit": {"path": "rose.txt", "content": "red\n"}}, {"say": "planted"})
 
@@ -143,3 +143,27 @@ def test_where_nothing_tells_of_processes_a_command_needs_the_token(
         for token in ("", "forged"):
             with pytest.raises(Refused, match="cannot prove it"):
                 fleet.spawns.identify(Mark(caller.id, token), Ancestry(), user="me")
+
+
+@pytest.mark.parametrize("enter", [(), UNMARKED])
+def test_an_agent_sets_nothing_up_and_stops_no_supervisor(
+    system: System, caller: Run, tmp_path: Path, enter: tuple[str, ...]
+) -> None:
+    agent = System(system.home, system.repository, {"FLEET_RUN": caller.id, "HOME": str(tmp_path)}, enter)
+    agent.fleet("run", "--background")
+    wait_for(system.link.is_open)
+    for words in (
+        ("init", "--yes"),
+        ("run",),
+        ("run", "--drain"),
+        ("run", "--stop"),
+        ("list", "--repair"),
+        ("install",),
+        ("uninstall", "--purge", "--yes"),
+        ("config", "edit", "--user"),
+    ):
+        refused = agent.fleet(*words, code=8)
+        assert "that is a person's to decide" in refused.stderr, words
+        assert "hint: ask a person" in refused.stderr
+    assert not (system.repository / ".fleet").exists()
+    assert "stopped" in system.fleet("run", "--stop").stdout

@@ -162,6 +162,10 @@ def is_of_run(caller: Ancestry, run: str, agents: Sequence[Process]) -> bool:
     )
 
 
+def only_for_people() -> Refused:
+    return Refused("that is a person's to decide, and an agent calls", hint=_ASK)
+
+
 def check_access(caller: Caller, access: Access) -> None:
     """Raise `Refused` if an agent calls for what only a person, or only a doer, may do."""
     run = caller.run
@@ -170,7 +174,7 @@ def check_access(caller: Caller, access: Access) -> None:
     if run.role is Role.REVIEWER:
         raise Refused(f"run {run.id} is a reviewer's: it may look, and change nothing", hint=_ASK)
     if access is Access.PERSON:
-        raise Refused("that is a person's to decide, and an agent calls", hint=_ASK)
+        raise only_for_people()
     if access is Access.START and run.is_shared:  # it could write the settings that they are started with
         raise Refused(f"run {run.id} works in the user's checkout: it may start no agents", hint=_ASK)
     if access is Access.START and caller.child_depth > caller.most_depth:

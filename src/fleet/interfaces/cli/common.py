@@ -63,6 +63,16 @@ def opened() -> Generator[Fleet]:
             render.warn(fleet.settings.warnings)
 
 
+def require_person() -> None:
+    """Raise `Refused` if an agent calls. Asks no store: what a command repairs or deletes may be broken."""
+    from fleet.bootstrap import is_of_agent
+
+    if is_of_agent():
+        from fleet.domain.spawn import only_for_people
+
+        raise only_for_people()
+
+
 def completing(
     what: str, words: Sequence[str] = ()
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:

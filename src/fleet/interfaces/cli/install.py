@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from fleet import __version__
-from fleet.errors import Failed, FleetError, InvalidInput, Refused, Unavailable
+from fleet.errors import Failed, FleetError, InvalidInput, Unavailable
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import confirm, json_option
+from fleet.interfaces.cli.common import confirm, json_option, require_person
 
 if TYPE_CHECKING:
     from fleet.services.config_edits import Change
@@ -64,7 +63,7 @@ def install(
     from fleet.services.clients import Scope
     from fleet.services.installing import SKILLS
 
-    _refuse_agent()
+    require_person()
     if no_skill and skill not in (None, "none"):
         raise InvalidInput(f"--no-skill and --skill {skill} exclude each other", hint="leave one of them out")
     skills = () if no_skill or skill == "none" else SKILLS if skill in (None, "all") else (skill,)
@@ -106,7 +105,7 @@ def uninstall(
     from fleet.bootstrap import installer, purge_home, require_purgeable
     from fleet.services.clients import Scope
 
-    _refuse_agent()
+    require_person()
     if purge and (clients or scope):
         raise InvalidInput("--purge is for all clients and scopes", hint="leave --client and --scope out")
     home = require_purgeable() if purge else None
@@ -122,11 +121,6 @@ def uninstall(
         names = ", ".join(path.name for path in purge_home())
         told = f"deleted what is fleet's in {home}; not fleet's, and still there: {names}"
         render.say(render.printable(told) if names else f"deleted {home}")
-
-
-def _refuse_agent() -> None:
-    if run := os.environ.get("FLEET_RUN"):
-        raise Refused(f"run {run} is an agent's: your clients' files are yours", hint="ask a person to do it")
 
 
 def _show(changes: Sequence[Change], *, is_dry: bool, as_json: bool) -> None:

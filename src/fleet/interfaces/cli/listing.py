@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import Session, by_hand
-from fleet.interfaces.cli.common import flag, wake
+from fleet.interfaces.cli.common import flag, require_person, wake
 from fleet.interfaces.cli.live import keep_showing, last_line
 from fleet.operations.run_shapes import RunLine
 from fleet.operations.runs import ListRuns
@@ -30,6 +30,7 @@ def _list(
     request.load, request.summary = True, not as_json
     fleet = session.fleet
     if repair:
+        require_person()
         _repair_store(fleet.home)
         _repair(fleet.home, fleet.store)
     runs: list[RunLine] = session.ask(request)

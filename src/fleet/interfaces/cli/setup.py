@@ -11,7 +11,7 @@ import click
 from fleet.errors import Failed, InvalidInput, UnusableRepository
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import Session, View, by_hand, command, said
-from fleet.interfaces.cli.common import confirm, flag, opened
+from fleet.interfaces.cli.common import confirm, flag, opened, require_person
 from fleet.operations import setup as ops
 from fleet.services.presets import PROJECT_TYPES
 
@@ -38,6 +38,7 @@ def init(type_: str | None, migrate_legacy: bool, force: bool, yes: bool) -> Non
     from fleet.compat.aifleet import read_older_files
     from fleet.services.setup import apply_init, plan_init
 
+    require_person()
     top = _project_top()
     older = read_older_files(top, with_global=migrate_legacy)
     plan = plan_init(top, type_, older=older, force=force)
@@ -140,6 +141,7 @@ def edit(user: bool = False) -> None:
     import shlex
     import subprocess
 
+    require_person()
     if not render.is_terminal(sys.stdin):
         raise InvalidInput("an editor needs a terminal", hint="use `fleet config set KEY VALUE`")
     with opened() as fleet:

@@ -8,7 +8,7 @@ import click
 
 from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import json_option, opened
+from fleet.interfaces.cli.common import json_option, opened, require_person
 
 if TYPE_CHECKING:
     from fleet.operations.spec import Operation
@@ -44,6 +44,7 @@ def run(background: bool, status: bool, drain: bool, stop: bool, as_json: bool) 
         return _tell_status(ShowSupervisor if status else StartSupervisor, as_json=as_json)
     from fleet.bootstrap import home_folder, supervisor_link_of
 
+    require_person()
     home = home_folder()
     if stop:
         render.out("stopped; agents run on" if supervisor_link_of(home).stop() else "no supervisor was up")
