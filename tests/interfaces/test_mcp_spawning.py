@@ -189,6 +189,24 @@ def test_a_person_is_held_to_the_repositories_that_are_allowed(quiet: System, tm
         assert talk.call("create_worker", **worker(other))["worker_id"], "a folder above it is enough"
 
 
+def test_imported_tasks_are_held_to_the_repositories_and_the_depth_that_are_allowed(
+    quiet: System, tmp_path: Path
+) -> None:
+    other = make_repository(tmp_path / "other")
+    lines = [json.dumps({"title": "x", "cwd": str(place)}) for place in (quiet.repository, other)]
+    bounds = {"FLEET_ALLOWED_REPOS": str(quiet.repository), "FLEET_MAX_SPAWN_DEPTH": "0"}
+    with talk_within(quiet, env=bounds) as talk:
+        told = talk.refuse("import_tasks", lines="\n".join(lines))
+        assert (told["error"], "allowed_repos" in told["hint"]) == ("Refused", True)
+        assert talk.call("list_tasks")["tasks"] == []
+        (task,) = talk.call("import_tasks", lines=lines[0])["added"]
+    run = live_run(quiet, "imported", task=task)
+    with talk_as(quiet, run) as talk:
+        assert "is at depth 0" in talk.refuse("create_worker", **worker(quiet.repository))["details"]
+    bound = replace(quiet, env=quiet.env | bounds)
+    bound.fleet("task", "import", "-", stdin=lines[1].encode())  # a person at a terminal is not bound
+
+
 def test_an_agent_is_held_to_its_own_repository_whatever_its_environment_says(
     quiet: System, tmp_path: Path
 ) -> None:

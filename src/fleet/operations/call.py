@@ -64,6 +64,11 @@ class Call:
         """Raise `Refused` if the caller may not have work go on in a repository."""
         self.fleet.spawns.require_repository(self.caller, project)
 
+    def record_start(self) -> None:
+        """Record a spawn for what a conversation starts, if `admit` has not: agents inherit its limits."""
+        if not self.origin and not self.caller.user:
+            self.origin = self.fleet.spawns.new_spawn(self.caller)
+
     def refuse_agent(self, what: str, *, given: object) -> None:
         """Raise `Refused` if an agent names something that would let it out of its own bounds."""
         from fleet.errors import Refused

@@ -650,5 +650,11 @@ class ImportTasks(
     def __call__(self, call: Call) -> tuple[ImportedTasks, list[Next]]:
         from fleet.services.task_import import read_drafts
 
-        done = call.fleet.tasks.bring_in(read_drafts(self.lines), folder=self.repo_path)
+        call.record_start()
+        done = call.fleet.tasks.bring_in(
+            read_drafts(self.lines),
+            folder=self.repo_path,
+            require_repository=call.require_repository,
+            origin=call.origin,
+        )
         return ImportedTasks.of(done), []

@@ -125,7 +125,7 @@ class SpawnService:
         found = self._checked(caller, folder, base) if caller.is_bounded else Admission()
         if access is not Access.START or not is_recorded:
             return found
-        return found._replace(spawn=self._new_spawn(caller, budget_usd))
+        return found._replace(spawn=self.new_spawn(caller, budget_usd))
 
     def _checked(self, caller: Caller, folder: str, base: str) -> Admission:
         """Ask git once which repository a folder belongs to; whoever works there is not to ask again."""
@@ -140,7 +140,8 @@ class SpawnService:
         yield str(self._fleet.home.resolve())
         yield from (str(Path(run.workspace).resolve()) for run in self._runs.each() if run.workspace)
 
-    def _new_spawn(self, caller: Caller, budget_usd: float) -> str:
+    def new_spawn(self, caller: Caller, budget_usd: float = 0.0) -> str:
+        """Record what agents that a caller starts may start in turn; return the id of that."""
         rules.check_budget(budget_usd)
         spawn = Spawn(
             # First the money is gone, then somebody has it: no kill in between makes it more.

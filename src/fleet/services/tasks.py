@@ -406,15 +406,27 @@ class TaskService:
 
     # many at once
 
-    def bring_in(self, drafts: Sequence[Draft], *, folder: str | None = None) -> Imported:
-        """Record tasks from a file, all or none; those without a folder on this host belong to `folder`."""
+    def bring_in(
+        self,
+        drafts: Sequence[Draft],
+        *,
+        folder: str | None = None,
+        require_repository: Callable[[str], None] = lambda project: None,
+        origin: str = "",
+    ) -> Imported:
+        """Record tasks from a file, all or none; those without a folder on this host belong to `folder`.
+
+        `require_repository` raises for a repository in which the caller may not have work done.
+        """
         from fleet.services.task_import import Plan
 
         plan = Plan(self._tasks.peek, self._check_told, lambda told: self._place_of(told, folder))
         wanted, imported = plan.make(drafts)
+        for project in {task.project for task in wanted if task.project}:
+            require_repository(project)
         for task in wanted:
             with suppress(Stale):  # somebody brings the same file in at the same time
-                written = self._write(task)
+                written = self._write(replace(task, origin=origin))
                 self._tasks.note(task.id, "imported", "")
                 self._look_again(written)
         if wanted:
