@@ -22,6 +22,7 @@ from mcp.shared.exceptions import MCPError
 from fleet.bootstrap import open_store
 from fleet.interfaces.mcp.calls import CallHandler, Refusal
 from fleet.interfaces.mcp.sets import SETS, USUAL, chosen, tools_of
+from tests.interfaces.conftest import ended_run, record
 from tests.support import System, git, is_alive, scenario, wait_for
 from tests.talking import EVERYTHING, Talk, talk_over_stdio, talk_within
 from tests.terminal import at_a_terminal, has_ended, read_until
@@ -321,6 +322,15 @@ def test_tasks_are_created_listed_shown_and_changed(shared: System) -> None:
         done = talk.call("import_tasks", lines='{"title": "brought in"}', repo_path=folder)
         talk.call("close_tasks", task_ids=done["added"])
     shared.fleet("resume")
+
+
+def test_of_no_runs_none_is_cleaned(system: System) -> None:
+    run = ended_run("rose")
+    record(system.home, run)
+    with talk_within(system) as talk:
+        for only, cleaned in (({"only": []}, []), ({"only": [run.id]}, [run.id]), ({}, [run.id])):
+            told = talk.call("clean_runs", all=True, dry_run=True, **only)["runs"]
+            assert [one["id"] for one in told] == cleaned
 
 
 def test_branches_are_forecast_and_merged(shared: System) -> None:

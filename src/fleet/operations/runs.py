@@ -458,11 +458,13 @@ class CleanRuns(
 
     dry_run: bool = flag("Only list what would be removed.", default=False)
     all: bool = flag("Of all projects, not only of this repository.", default=False, short="a")
-    only: tuple[str, ...] = strings("Ids of runs, of those that have ended.", default=(), cli=False)
+    only: tuple[str, ...] | None = strings(
+        "Ids of runs, of those that have ended; [] for none.", default=None, cli=False
+    )
 
     def __call__(self, call: Call) -> tuple[list[RunView], list[Next]]:
         runs = call.fleet.runs.cleanable(folder=None if self.all else ".")
-        if self.only:
+        if self.only is not None:
             runs = [run for run in runs if run.id in self.only]
         if call.caller.run:
             runs = [run for run in runs if call.owns(run.id)]
