@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 import click
 import pytest
 
+import fleet
 from fleet.interfaces import shell_syntax
 from fleet.interfaces.cli.main import cli
 from fleet.interfaces.mcp.sets import tool_for
@@ -97,6 +99,18 @@ def test_an_operation_has_a_summary_an_example_and_words_for_every_input(op: str
     assert operation.meta.summary.endswith(".")
     assert operation.meta.examples
     assert all(field.help for field in operation.fields.values())
+
+
+def test_only_perform_admits_calls_and_gives_money_back() -> None:
+    """A front end that did so itself could forget one of them."""
+    source = Path(fleet.__file__).parent
+    others = [file for file in source.rglob("*.py") if "services" not in file.parts]
+    found = {
+        str(file.relative_to(source))
+        for file in others
+        if any(word in file.read_text() for word in ("spawns.admit(", "spawns.give_back("))
+    }
+    assert found == {"operations/call.py"}
 
 
 def test_what_is_read_is_within_the_declared_bounds() -> None:

@@ -7,13 +7,14 @@ from functools import cached_property
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, TypeVar
 
     from fleet.domain.spawn import Caller
     from fleet.domain.task import Task
-    from fleet.errors import Next
-    from fleet.operations.spec import Operation
     from fleet.services.fleet import Fleet
+
+    T = TypeVar("T")
+    CallT = TypeVar("CallT", bound="Call")
 
 
 class Call:
@@ -65,7 +66,7 @@ class Call:
         self.fleet.spawns.require_repository(self.caller, project)
 
     def record_start(self) -> None:
-        """Record a spawn for what a conversation starts, if `admit` has not: agents inherit its limits."""
+        """Record a spawn for what a conversation starts, if none was yet: agents inherit its limits."""
         if not self.origin and not self.caller.user:
             self.origin = self.fleet.spawns.new_spawn(self.caller)
 
@@ -77,20 +78,43 @@ class Call:
             raise Refused(f"an agent cannot set {what}", hint="leave it out, or ask a person")
 
 
-def admit(
-    call: Call,
+def perform(
+    do: Callable[[CallT], T],
+    call: CallT,
     access: str,
     values: dict[str, Any],
     *,
     reopen: Callable[[str | None], Fleet],
     from_conversation: bool,
     keeps_budget: bool = False,
+) -> T:
+    """Admit a call and carry it out, for every front end; money set aside for it goes back if that fails.
+
+    `do` is an operation, or what a tool makes of several. `reopen` opens the fleet of another folder with no
+    variable of the caller's environment: an agent has no say in the settings its work is judged by.
+    """
+    try:
+        _admit(call, access, values, reopen, from_conversation=from_conversation, keeps_budget=keeps_budget)
+        return do(call)
+    except Exception:
+        if call.origin:
+            call.fleet.spawns.give_back(call.origin)
+        raise
+
+
+def _admit(
+    call: Call,
+    access: str,
+    values: dict[str, Any],
+    reopen: Callable[[str | None], Fleet],
+    *,
+    from_conversation: bool,
+    keeps_budget: bool,
 ) -> None:
     """Check that the caller may do what takes these values; set what was checked in them, and in the call.
 
     What an agent starts is charged to its budget and counted in its depth, and a total budget is shared by
-    everything that is started: both are recorded as a spawn. `reopen` opens the fleet of another folder
-    with no variable of the caller's environment: an agent has no say in the settings its work is judged by.
+    everything that is started: both are recorded as a spawn.
     """
     if access == "read" and not from_conversation:
         return
@@ -116,13 +140,3 @@ def admit(
     if run := call.caller.run:
         place = None if run.is_shared else (folder and admitted.folder) or run.project
         call.fleet = reopen(place)
-
-
-def perform(operation: Operation, call: Call) -> tuple[Any, list[Next]]:
-    """Carry an operation out; money that was set aside for it goes back if it fails."""
-    try:
-        return operation(call)
-    except Exception:
-        if call.origin:
-            call.fleet.spawns.give_back(call.origin)
-        raise

@@ -12,7 +12,7 @@ import click
 from fleet.errors import BadConfig, InvalidInput, Next, StoreUnusable, TimedOut
 from fleet.interfaces.cli import common, render
 from fleet.interfaces.shell_syntax import long_option, shell_command
-from fleet.operations.call import Call, admit, perform
+from fleet.operations.call import Call, perform
 from fleet.operations.reading import of_text, read
 from fleet.operations.registry import operation_named, operations_of
 from fleet.operations.spec import Field, Operation, Shape
@@ -410,7 +410,8 @@ def _perform(request: Operation, fleet: Fleet, *, is_repair: bool = False) -> tu
         return open_fleet(fleet.home, folder, {}, make_store=lambda: fleet.store)
 
     call, meta = Call(fleet, _identify_for_repair if is_repair else identify), request.meta
-    admit(
+    return perform(
+        request,
         call,
         meta.access,
         vars(request),
@@ -418,7 +419,6 @@ def _perform(request: Operation, fleet: Fleet, *, is_repair: bool = False) -> tu
         from_conversation=False,
         keeps_budget=meta.keeps_budget,
     )
-    return perform(request, call)
 
 
 def _follow(

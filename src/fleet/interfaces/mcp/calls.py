@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from fleet.domain.event import Json
-from fleet.domain.spawn import Access, check_access
 from fleet.errors import FleetError, InvalidInput, StoreUnusable
 from fleet.interfaces.mcp.hints import RELEASING, hint_here, hint_text
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
-from fleet.operations.call import admit
+from fleet.operations.call import perform
 from fleet.operations.reading import check
 
 if TYPE_CHECKING:
@@ -124,15 +123,23 @@ class ToolCall:
         return self._noted(self._in_words(self._answer))
 
     def _answer(self) -> Answer:
-        call = self._call = self._call or self._admitted()
+        if self._call:  # it is waited for, and was admitted before
+            return self._handle(self._call)
+        call = self._identified()
+        return self._perform(self._handle, call, self._tool.access, call.arguments)
+
+    def _perform(self, do: Callable[[Call], T], call: Call, access: str, values: dict[str, Any]) -> T:
+        def reopened(place: str | None) -> Fleet:
+            return self._handler.fleet(place, {})
+
+        return perform(do, call, access, values, reopen=reopened, from_conversation=True)
+
+    def _handle(self, call: Call) -> Answer:
+        self._call = call
         self._stamp = call.fleet.store.stamp() if self._tool.has_ended else ""
-        try:
-            answer = self._tool.handle(call)
-            told = self._with_needs(call, answer) if self._tool.has_ended else answer
-            return json.loads(clean(json.dumps(told, ensure_ascii=False)))
-        except Exception:
-            call.fleet.spawns.give_back(call.origin)
-            raise
+        answer = self._tool.handle(call)
+        told = self._with_needs(call, answer) if self._tool.has_ended else answer
+        return json.loads(clean(json.dumps(told, ensure_ascii=False)))
 
     def _with_needs(self, call: Call, answer: Answer) -> Answer:
         """Return an answer with what holds it until a person acts, and note that; an agent waits on."""
@@ -189,8 +196,9 @@ class ToolCall:
 
             call = self._call
             assert call
-            check_access(call.caller, Access.PERSON)
-            answered, _ = AnswerQuestion(question_id=name, answer=text)(call)
+            request = AnswerQuestion(question_id=name, answer=text)
+            own = Call(call.fleet, call.caller, {}, ())
+            answered, _ = self._perform(request, own, request.meta.access, vars(request))
             self._replied = answered.id
 
         return self._in_words(passed_on)
@@ -202,8 +210,8 @@ class ToolCall:
             return False
         return self._in_words(lambda: call.fleet.questions.is_answer_unheard(_named_in(answer))) is True
 
-    def _admitted(self) -> Call:
-        """Check the arguments and the caller; return the call that can be dealt with."""
+    def _identified(self) -> Call:
+        """Check the arguments, and who calls."""
         _check_size(self._given)
         tool, handler = self._tool, self._handler
         arguments = check(tool.arguments, self._given, tool.needs)
@@ -215,15 +223,7 @@ class ToolCall:
         if not os.path.isdir(folder):  # noqa: PTH112  (a text that no path can be is no folder, either)
             hint = "give its whole path in repo_path"
             raise InvalidInput(f"there is no folder {folder[:300]!r}", hint=hint)
-        call = Call(fleet, caller, arguments, tool.offered)
-        admit(
-            call,
-            tool.access,
-            arguments,
-            reopen=lambda place: handler.fleet(place, {}),
-            from_conversation=True,
-        )
-        return call
+        return Call(fleet, caller, arguments, tool.offered)
 
     def _in_words(self, do: Callable[[], T]) -> T | Refusal:
         try:
