@@ -68,30 +68,54 @@ class Argument(NamedTuple):
     name: str
 
 
-HintPart = str | Next | Argument
+class Shell(NamedTuple):
+    """A command that no operation does; a front end that has no shell says that it takes one."""
+
+    command: str
+
+
+HintPart = str | Next | Argument | Shell
+Text = str | tuple[HintPart, ...]
+
+
+def parts_of(text: Text) -> tuple[HintPart, ...]:
+    return (text,) if isinstance(text, str) else text
+
+
+def plain(text: Text) -> str:
+    """Return a text as a log has it, with the names of operations; front ends spell them out instead."""
+
+    def word(part: HintPart) -> str:
+        match part:
+            case str():
+                return part
+            case Next(op=name) | Argument(name=name) | Shell(command=name):
+                return f"`{name}`"
+
+    return "".join(map(word, parts_of(text)))
 
 
 class FleetError(Exception):
     """Anything that fleet refuses or fails to do.
 
-    A hint is text, or text with follow-ups and arguments in it:
+    Its message and hint are text, or text with follow-ups, arguments and commands in it:
     `hint=("see ", Next("race.show", race_id=name))`.
     """
 
     exit_code = 1
 
-    def __init__(self, message: str, *, hint: str | tuple[HintPart, ...] = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint_parts: tuple[HintPart, ...] = (hint,) if isinstance(hint, str) else hint
+    def __init__(self, message: Text, *, hint: Text = "") -> None:
+        super().__init__(plain(message))
+        self.message_parts = parts_of(message)
+        self.hint_parts = parts_of(hint)
+
+    @property
+    def message(self) -> str:
+        return plain(self.message_parts)
 
     @property
     def hint(self) -> str:
-        """The hint, with follow-ups as the names of operations; front ends spell `hint_parts` out instead."""
-        return "".join(
-            part if isinstance(part, str) else f"`{part.op if isinstance(part, Next) else part.name}`"
-            for part in self.hint_parts
-        )
+        return plain(self.hint_parts)
 
 
 class Failed(FleetError):
@@ -122,9 +146,13 @@ class Refused(FleetError):
     exit_code = 8
 
 
+_DOCTOR = Shell("fleet doctor")
+_EDIT = ("run ", Shell("fleet config edit"))
+
+
 class GitFailed(Failed):
     def __init__(self, command: str, reason: str) -> None:
-        hint = "run `fleet doctor`, or the command by hand to see more"
+        hint = ("run ", _DOCTOR, ", or the command by hand to see more")
         super().__init__(f"`git {command}` failed: {reason}", hint=hint)
         self.reason = reason
 
@@ -135,7 +163,7 @@ class GitKilled(GitFailed):
 
 class SetupFailed(Failed):
     def __init__(self, command: str, code: int, log: str) -> None:
-        hint = f"read {log}, or create the agent with --quick to skip the setup"
+        hint = f"read {log}, or create the agent with the option `quick`, which skips the setup"
         super().__init__(f"setup command {command!r} ended with exit code {code}", hint=hint)
 
 
@@ -144,7 +172,7 @@ class LaunchFailed(Failed):
 
 
 class BadConfig(InvalidInput):
-    def __init__(self, path: str, reason: str, *, hint: str = "run `fleet config edit`") -> None:
+    def __init__(self, path: str, reason: str, *, hint: Text = _EDIT) -> None:
         super().__init__(f"{path}: {reason}", hint=hint)
         self.path = path
         self.reason = reason
@@ -181,21 +209,23 @@ class WorkspaceGone(Conflict):
         from shlex import quote
 
         word = quote(branch)
-        hint = f"`fleet kill {word}`, then `fleet undo {word}` brings it back, as its branch has it"
+        kill, undo = Shell(f"fleet kill {word}"), Shell(f"fleet undo {word}")
+        hint = (kill, ", then ", undo, " brings it back, as its branch has it")
         super().__init__(f"the workspace of {branch!r} is gone: there is no folder {folder}", hint=hint)
 
 
 class IllegalTransition(Conflict):
     def __init__(self, run: str, old: str, new: str) -> None:
-        hint = "look again with `fleet list --all`"
+        hint = ("look again with ", Next("run.list", all=True))
         super().__init__(f"run {run} is {old} and cannot become {new}", hint=hint)
 
 
 class DiskFull(OverLimit):
     def __init__(self, path: str, free_mb: int, wanted_mb: int) -> None:
         message = f"only {free_mb} MB are free on the disk of {path}, and {wanted_mb} MB must stay free"
+        lower = Shell("fleet config set")
         super().__init__(
-            message, hint="run `fleet clean`, or lower limits.min_free_mb with `fleet config set`"
+            message, hint=("run ", Shell("fleet clean"), ", or lower limits.min_free_mb with ", lower)
         )
 
 
@@ -212,8 +242,8 @@ class MemberUnreachable(Unavailable):
 
 class CoderMissing(Unavailable):
     def __init__(self, coder: str, binary: str, install: str) -> None:
-        hint = f"install it with `{install}`, then run `fleet doctor`" if install else "run `fleet doctor`"
-        super().__init__(f"coder {coder!r} needs {binary!r}, which is not on PATH", hint=hint)
+        first = f"install it with `{install}`, then run " if install else "run "
+        super().__init__(f"coder {coder!r} needs {binary!r}, which is not on PATH", hint=(first, _DOCTOR))
 
 
 class StoreUnusable(Unavailable):
@@ -224,7 +254,10 @@ class StoreAway(StoreUnusable):
     """It cannot be reached just now; nothing says that it is broken."""
 
 
-_REPAIR = "`fleet list --repair` rebuilds the records from the agents' folders, and keeps the damaged files"
+_REPAIR = (
+    Shell("fleet list --repair"),
+    " rebuilds the records from the agents' folders, and keeps the damaged files",
+)
 
 
 class StoreBehind(StoreUnusable):
@@ -243,7 +276,7 @@ class StoreGone(StoreUnusable):
     """The file of a store that was in use is not there any more."""
 
     def __init__(self, path: str, known: int) -> None:
-        hint = f"{_REPAIR}; to begin with an empty store, delete {path}-generation"
+        hint = (*_REPAIR, f"; to begin with an empty store, delete {path}-generation")
         super().__init__(f"{path} is missing, and it had {known} writes; agents run on", hint=hint)
 
 

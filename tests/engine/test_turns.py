@@ -127,7 +127,7 @@ def test_a_failing_setup_fails_the_run_clearly_and_quick_skips_it(system: System
     assert run.state is RunState.FAILED
     assert "exit code 9" in run.state_reason
     assert "echo oops" in run.state_reason
-    assert "--quick" in run.state_reason
+    assert "`quick`" in run.state_reason
     assert not Path(run.workspace, "never").exists()
     assert not (system.turn_folder(run) / "out").exists(), "no agent was started"
     system.fleet("create", "quick", "-p", scenario({"say": "x"}), "--quick", "--wait")

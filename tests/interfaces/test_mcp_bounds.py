@@ -19,6 +19,7 @@ from fleet.domain.question import Question
 from fleet.domain.task import Task, TaskState
 from fleet.domain.usage import Usage
 from fleet.engine.supervisor_link import supervisor_environment
+from fleet.errors import plain
 from fleet.records.lineage import Lineage
 from fleet.records.tasks import Hold, Questions, QueueState, Tasks
 from fleet.work.race.model import Candidate, End, Race, racer
@@ -233,7 +234,7 @@ def test_a_hold_within_a_race_is_one_of_its_workflow(paused: System, tmp_path: P
         Tasks(fleet.store).add(replace(racer(race, 1, now), id=TaskId("r-1-1"), coder="scripted"))
         QueueState(fleet.store).hold(Hold(coder="scripted", until=0.0, reason="it crashed"))
         for name in ("w-1", "r-1", "r-1-1"):
-            assert "scripted is paused" in fleet.prompt_tasks.hold_on({name})
+            assert "scripted is paused" in plain(fleet.prompt_tasks.hold_on({name}))
         assert not fleet.prompt_tasks.hold_on({"w-2", "a-1"})
 
 

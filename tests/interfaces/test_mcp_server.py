@@ -599,3 +599,16 @@ def test_the_supervisor_that_a_server_starts_outlives_it(system: System) -> None
             "create_worker", repo_path=str(system.repository), task_name="x", prompt=scenario({"say": "x"})
         )
     assert wait_for(lambda: system.link.holder(), what="a supervisor is up")
+
+
+def test_a_damaged_store_is_repaired_in_a_shell_and_not_with_a_tool_that_lists(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEET_HOME", str(system.home))
+    (system.home / "fleet.db").write_bytes(b"this is no database" * 1000)
+    handler = CallHandler()
+    for name in ("list_runs", "list_questions"):
+        told = handler.begin(tools_of(SETS)[name], {}, "", None).answer()
+        assert isinstance(told, Refusal)
+        assert told.hint.startswith("`fleet list --repair` in a shell rebuilds the records")
+    handler.close()

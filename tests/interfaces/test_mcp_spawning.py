@@ -519,7 +519,7 @@ def test_an_agent_decides_nothing_that_is_a_persons_to_decide(
     with talk_as(quiet, run) as talk:
         told = talk.refuse(tool, **arguments)
         assert told["error"] == "Refused"
-        assert "fleet ask" in told["hint"]
+        assert "ask_person" in told["hint"]
 
 
 def test_an_agent_names_no_commands_and_no_flags(quiet: System) -> None:

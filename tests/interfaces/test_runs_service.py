@@ -14,9 +14,9 @@ from fleet.domain.batch import Wish
 from fleet.domain.event import Json
 from fleet.domain.ids import TaskId
 from fleet.domain.run import Mode, Run, RunState, Wanted, WorkspaceState
-from fleet.errors import Conflict, InvalidInput, NotFound, SupervisorSilent
-from fleet.interfaces.cli.main import hint_of
+from fleet.errors import Conflict, FleetError, InvalidInput, NotFound, SupervisorSilent
 from fleet.interfaces.cli.outcome import exit_code_of
+from fleet.interfaces.shell_syntax import shell_hint
 from fleet.operations.run_shapes import RunView
 from fleet.ports.store import Record
 from fleet.ports.supervisor_link import Holder
@@ -25,6 +25,10 @@ from fleet.services.runs import How
 from fleet.services.waiting import SupervisorKeeper
 from tests.interfaces.conftest import ended_run
 from tests.support import git, make_repository
+
+
+def hint_of(error: FleetError) -> str:
+    return "".join(map(shell_hint, error.hint_parts))
 
 
 class LinkToNobody:

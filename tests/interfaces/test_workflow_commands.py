@@ -553,7 +553,7 @@ def test_logs_name_where_the_parts_of_a_stage_are_told_of(shared: System) -> Non
     file = write(shared.home, "outer.json", within, later)
     name = shared.json("workflow", "run", file, "--wait", code=5)["id"]
     (entry,) = shared.json("workflow", "logs", name)
-    assert entry["text"] == f"begun; see `fleet workflow logs {name}-0-within`"
+    assert entry["text"] == f"begun as {name}-0-within"
     (asked,) = shared.json("workflow", "logs", f"{name}-0-within")
     assert asked["text"] == "asks a person: ?"
     assert shared.fleet("workflow", "logs", name, "later").stderr == "nothing has happened yet\n"

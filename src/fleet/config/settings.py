@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeAlias,
 from fleet.config.files import KeyPath, line_of
 from fleet.domain.event import Json
 from fleet.domain.naming import slug
-from fleet.errors import BadConfig, InvalidInput
+from fleet.errors import BadConfig, InvalidInput, Next
 
 if TYPE_CHECKING:
     from fleet.domain.queue import Limits
@@ -436,7 +436,7 @@ def find_setting(key: str) -> Setting[Any] | None:
     section, *rest = key.split(".", 2)
     if section == "coders" and len(rest) == 2 and all(rest):
         return CODER_SETTINGS.get(rest[1])
-    raise InvalidInput(unknown(key), hint="see all settings with `fleet config show`")
+    raise InvalidInput(unknown(key), hint=("see all settings with ", Next("config.show")))
 
 
 def unknown(key: str) -> str:

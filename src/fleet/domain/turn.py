@@ -200,7 +200,7 @@ def describe_exit(code: int | None) -> str:
         case 126 | 127:
             return (
                 f"the agent could not be started (exit code {code}); if its program was installed, or PATH"
-                " changed, after the supervisor came up: `fleet run --stop`, then again"
+                " changed, after the supervisor came up, restart the supervisor"
             )
         case _ if code > 128:
             return f"the agent was ended by signal {code - 128}"

@@ -160,7 +160,7 @@ class Attempts:
         asked = self._files.asked(task, told=result.question)
         question, plan = asked.text if asked else "", self._context.plan_of(task.id)
         if not question and plan == "blocked" and task.close_reason is None and not task.ends_with_turn:
-            question = f"its plan says that it is blocked; read `fleet task {task.id} plan`"
+            question = f"its plan says that it is blocked; read the plan of task {task.id}"
         settings = self._context.settings_for(task.project)
         budget = settings.limits().budget_of(task)
         ending = Ending(

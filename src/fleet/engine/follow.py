@@ -383,7 +383,5 @@ class _Screen:
             await screen.press_enter()
             self._enters += 1
         else:  # taken as taken: the agent never confirms it (a command of its own, say)
-            text = (
-                f"prompt {run.turn} was sent and not confirmed; look at it with `fleet attach {run.branch}`"
-            )
+            text = f"prompt {run.turn} was sent and not confirmed; attach to {run.branch} to look at it"
             await self._history.add(Event(kind=EventKind.PROMPTED, text=text), Event(kind=EventKind.READY))

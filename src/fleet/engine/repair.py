@@ -29,7 +29,7 @@ from fleet.records.tasks import QueueState, Tasks
 from fleet.shim.client import Shim
 from fleet.work.registry import KINDS
 
-PAUSED = "the store was repaired: see what became of the tasks, then `fleet resume`"
+PAUSED = "the store was repaired: see what became of the tasks, then resume the queue"
 UNKNOWN_CODER = "unknown"
 # What the repositories of projects and of workspaces in a folder tell of runs, by run.
 FindTraces = Callable[[set[str], Path], Mapping[str, Trace]]

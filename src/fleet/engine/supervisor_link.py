@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from fleet.errors import Conflict, SupervisorSilent
+from fleet.errors import Conflict, Shell, SupervisorSilent
 from fleet.files.private import make_private
 from fleet.ports.supervisor_link import Holder
 
@@ -198,12 +198,14 @@ class HomeSupervisorLink:
             except BlockingIOError:
                 if self.is_open() or time.monotonic() > deadline:
                     os.close(lock)
-                    hint = "see `fleet run --status`"
+                    hint = ("see ", Shell("fleet run --status"))
                     raise Conflict("a supervisor already works for this home", hint=hint) from None
             time.sleep(0.02)
         if asked_at and 0 < self._said_at("stopped") - asked_at < LOADING_SECONDS:
             os.close(lock)
-            raise Conflict("the supervisor was stopped meanwhile", hint="start it with `fleet run`")
+            raise Conflict(
+                "the supervisor was stopped meanwhile", hint=("start it with ", Shell("fleet run"))
+            )
         note = {"pid": os.getpid(), "since": time.time(), "background": is_background, "version": version}
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps(note).encode(), 0)

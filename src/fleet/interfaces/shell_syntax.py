@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from fleet.errors import HintPart, Next
+from fleet.errors import HintPart, Next, Shell
 from fleet.operations.registry import operation_named
 from fleet.operations.spec import Field
 
@@ -65,6 +65,8 @@ def shell_hint(part: HintPart) -> str:
         return part
     if isinstance(part, Next):
         return f"`{shell_command(part)}`"
+    if isinstance(part, Shell):
+        return f"`{part.command}`"
     return long_option(operation_named(part.op).fields[part.name])
 
 

@@ -178,7 +178,7 @@ class RunView(RunLine):
     mode_wanted: str | None = string(optional=True)
     role: str = choice(("doer", "reviewer"))
     is_at_rest: bool = flag(key=True)
-    has_screen: bool = flag("Whether `fleet attach` can show its screen now.")
+    has_screen: bool = flag("Whether its screen can be attached to now.")
     created_at: float | None = moment()
     ended_at: float | None = moment()
     removed_at: float | None = moment()

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from fleet.domain.cause import Cause
 from fleet.domain.event import Json
 from fleet.domain.work import Work
-from fleet.errors import NotFound, Stale
+from fleet.errors import NotFound, Stale, Text
 from fleet.ports.store import STREAM, Record, Store, find_all
 
 
@@ -42,7 +42,7 @@ class Collection(Generic[Item]):
 
     kind: ClassVar[str]
     make: type[Item]
-    missing_hint: ClassVar[str] = ""
+    missing_hint: ClassVar[Text] = ""
 
     def __init__(self, store: Store) -> None:
         self._store = store

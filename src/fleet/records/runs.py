@@ -9,6 +9,7 @@ from fleet.domain.event import Event, EventKind, Json
 from fleet.domain.ids import RunId
 from fleet.domain.run import Run
 from fleet.domain.task import Task
+from fleet.errors import Next
 from fleet.ports.store import Record, read_all
 from fleet.records.collection import Collection
 
@@ -24,7 +25,7 @@ def branch_key(project: str, branch: str) -> str:
 
 class Runs(Collection[Run]):
     kind, make = RUN, Run
-    missing_hint = "run `fleet list --all`"
+    missing_hint = ("see them with ", Next("run.list", all=True))
 
     @staticmethod
     def index(run: Run) -> dict[str, str]:

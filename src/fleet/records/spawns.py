@@ -13,4 +13,4 @@ class Spawns(Collection[Spawn]):
 
 class PromptTasks(Collection[PromptTask]):
     kind, make = "errand", PromptTask
-    missing_hint = "`list_workers` shows them"
+    missing_hint = "list the workers"

@@ -14,7 +14,7 @@ from fleet.domain.question import Question
 from fleet.domain.queue import Ledger, Reservation
 from fleet.domain.task import Claim, Task, TaskState
 from fleet.domain.wait import Wait
-from fleet.errors import Conflict, Fenced, NotFound, Stale
+from fleet.errors import Conflict, Fenced, Next, NotFound, Stale
 from fleet.ports.store import Record, Store, find_all, read_all
 from fleet.records.collection import Collection, decode_item, encode_value, rewrite
 
@@ -30,7 +30,7 @@ class Tasks(Collection[Task]):
     """The tasks in a store, what they wait for, and what happened to each."""
 
     kind, make = TASK, Task
-    missing_hint = "see them all with `fleet task list`"
+    missing_hint = ("see them with ", Next("task.list", all=True))
 
     @staticmethod
     def index(task: Task) -> dict[str, str]:
@@ -107,7 +107,7 @@ def _entry(kind: str, text: str, by: str) -> dict[str, Json]:
 
 class Questions(Collection[Question]):
     kind, make = QUESTION, Question
-    missing_hint = "see them with `fleet questions`"
+    missing_hint = ("see them with ", Next("question.list"))
 
     @staticmethod
     def index(question: Question) -> dict[str, str]:

@@ -18,7 +18,7 @@ from fleet.domain.batch import Wish
 from fleet.domain.event import Json
 from fleet.domain.process import ProcessId
 from fleet.domain.run import Mode, Run, RunState
-from fleet.errors import Failed
+from fleet.errors import Failed, Shell
 from fleet.services.fleet import Fleet
 from fleet.services.runs import How
 
@@ -233,7 +233,7 @@ def make_repository(folder: Path) -> None:
         ("commit", "-q", "-m", "Plan a garden"),
     ):
         if not _git(folder, *words):
-            raise Failed(f"`git {' '.join(words)}` failed in {folder}", hint="run `fleet doctor`")
+            raise Failed(f"`git {' '.join(words)}` failed in {folder}", hint=("run ", Shell("fleet doctor")))
 
 
 def _git(folder: Path, *words: str) -> bool:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleet.errors import Conflict, InvalidInput
+from fleet.errors import Argument, Conflict, InvalidInput
 from fleet.services.texts import check_text
 
 if TYPE_CHECKING:
@@ -38,17 +38,17 @@ def project_at(folder: str) -> str | None:
     return None
 
 
-def place(folder: str, *, option: str = "") -> tuple[str, str]:
-    """Return a folder in full, and the top of the repository that it is in; `option` names another one."""
+def place(folder: str, *, argument: Argument | None = None) -> tuple[str, str]:
+    """Return a folder in full, and the top of the repository that it is in; `argument` names another one."""
     check_text(folder)
-    otherwise = f", or name it with {option}" if option else ""
+    otherwise = (", or name it with ", argument) if argument else ()
     if not Path(folder).is_dir():
-        raise InvalidInput(f"there is no folder {folder!r}", hint=f"cd into another one{otherwise}")
+        raise InvalidInput(f"there is no folder {folder!r}", hint=("cd into another one", *otherwise))
     project = project_at(folder)
     if project is None:
         with suppress(FileNotFoundError):  # the folder that this process is in is gone
             folder = str(Path(folder).resolve())
-        raise InvalidInput(f"not a git repository: {folder!r}", hint=f"cd into one{otherwise}")
+        raise InvalidInput(f"not a git repository: {folder!r}", hint=("cd into one", *otherwise))
     return str(Path(folder).resolve()), project
 
 

@@ -14,7 +14,7 @@ from fleet.domain.naming import refuse_option
 from fleet.domain.prompt_task import OVER, PromptTask, PromptTaskState, state_of
 from fleet.domain.report import PLEASE
 from fleet.domain.task import Task, TaskState, check_task
-from fleet.errors import BadConfig, Conflict, FleetError, InvalidInput, NotFound
+from fleet.errors import BadConfig, Conflict, FleetError, HintPart, InvalidInput, Next, NotFound, Shell
 from fleet.records.spawns import PromptTasks
 from fleet.services.machine import login_steps, require_binary
 from fleet.services.texts import check_text
@@ -31,7 +31,7 @@ MOST_FLAGS = 50
 class Obstacle(NamedTuple):
     """What keeps a prompt task from going on."""
 
-    told: str
+    told: tuple[HintPart, ...]
     needs_person: bool = False
 
 
@@ -146,7 +146,10 @@ class PromptTaskService:
                 known = f"{facts.name} can be given {', '.join(facts.free_flags) or 'none'}"
                 raise InvalidInput(
                     f"{word!r} may change what an agent may do without asking: {known}",
-                    hint="that is for the settings: `fleet config set coder.skip_permissions true`",
+                    hint=(
+                        "that is for the settings: ",
+                        Shell("fleet config set coder.skip_permissions true"),
+                    ),
                 )
         if waiting:  # it would take the next flag for one, which may be ours
             raise InvalidInput(f"{waiting!r} has no value", hint=f"give both: {waiting}=VALUE")
@@ -170,7 +173,7 @@ class PromptTaskService:
             return self._with_run(known, task)
         if found := self._named(name):
             return found
-        raise NotFound(f"there is no worker {name!r}", hint="`list_workers` shows them")
+        raise NotFound(f"there is no worker {name!r}", hint="list the workers")
 
     def _named(self, name: str) -> PromptTaskDetail | None:
         """Return what a name means; those that were cleared away count only if there is no other."""
@@ -186,7 +189,7 @@ class PromptTaskService:
         check_text(name)
         detail = self._named(name)
         if detail and detail.run is None:
-            hint = "see `get_worker_status`"
+            hint = ("see ", Next("task.show", task_id=detail.prompt_task.id))
             raise NotFound(f"worker {detail.prompt_task.id} was not started yet", hint=hint)
         return detail.run if detail else None
 
@@ -212,7 +215,7 @@ class PromptTaskService:
         try:
             obstacle = self._obstacle(task)
         except BadConfig as problem:  # the settings of its project cannot be read: nor can it be started
-            obstacle = Obstacle(f"{problem.message}; {problem.hint}")
+            obstacle = Obstacle((problem.message, "; ", *problem.hint_parts))
         return PromptTaskDetail(prompt_task, task, run, question, obstacle)
 
     def _obstacle(self, task: Task) -> Obstacle | None:
@@ -221,30 +224,31 @@ class PromptTaskService:
         if task.state is not TaskState.OPEN:
             return None
         if (reason := self._fleet.queue.paused()) is not None:
-            return Obstacle(f"the queue is paused{f' ({reason})' if reason else ''}: `fleet resume` goes on")
+            told = f"the queue is paused{f' ({reason})' if reason else ''}: "
+            return Obstacle((told, Next("queue.resume"), " goes on"))
         refusal = self._fleet.queue.refusals([task]).get(task.id, "")
-        return Obstacle(f"waits for room: {refusal}") if refusal else None
+        return Obstacle((f"waits for room: {refusal}",)) if refusal else None
 
-    def hold_on(self, names: Collection[str]) -> str:
-        """Return what a person must do for things, or parts of them, to go on; "" if there is nothing."""
+    def hold_on(self, names: Collection[str]) -> tuple[HintPart, ...]:
+        """Return what a person must do for things, or parts of them, to go on; () if there is nothing."""
         hold = self._fleet.queue.hold_on(names)
-        return self._told_of(hold) if hold else ""
+        return self._told_of(hold) if hold else ()
 
-    def holds(self) -> list[str]:
+    def holds(self) -> Sequence[tuple[HintPart, ...]]:
         """Return the coders that are paused, each with why and what to do."""
         return [self._told_of(hold) for hold in self._fleet.queue.holds()]
 
-    def _told_of(self, hold: Hold) -> str:
+    def _told_of(self, hold: Hold) -> tuple[HintPart, ...]:
         """Return why a coder is paused, and what to do about it."""
-        told = f"{hold.coder} is paused: {hold.reason}"
+        told, resume = f"{hold.coder} is paused: {hold.reason}", Next("queue.resume", coder=hold.coder)
         if hold.until:
-            return f"{told}; it goes on by itself, or now with `fleet resume {hold.coder}`"
+            return (f"{told}; it goes on by itself, or now with ", resume)
         remedy = "fix that"
         with suppress(FleetError):  # the coder may be a project's own, seen from elsewhere
             facts = self._fleet.coder(hold.coder).facts
             if facts.login_hint or facts.login_variables:
                 remedy = f"{login_steps(facts)}, if that is what is missing"
-        return f"{told}; {remedy}, then `fleet resume {hold.coder}`"
+        return (f"{told}; {remedy}, then ", resume)
 
     def prompt(self, run: Run, text: str) -> Run:
         """Give a run a further prompt; after its prompt task is over, too, while it has its workspace."""
@@ -253,12 +257,12 @@ class PromptTaskService:
         if detail is not None and detail.state is PromptTaskState.PENDING:
             raise Conflict(
                 f"worker {detail.prompt_task.id} has not begun with what it was last asked for",
-                hint="wait for it with `get_worker_status`",
+                hint=("wait for it; see ", Next("task.show", task_id=detail.prompt_task.id)),
             )
         if detail is None or detail.run is None or not detail.is_over:
             return self._fleet.runs.prompt(RunId(run.id), text)
         if not detail.run.has_workspace or detail.run.is_to_end:
-            hint = f"start another one with base_ref={run.branch!r}"
+            hint = f"start another one from the branch {run.branch!r}"
             raise Conflict(f"the workspace of worker {detail.prompt_task.id} was removed", hint=hint)
         if not text.strip():
             raise InvalidInput("there is nothing in the prompt")
@@ -271,7 +275,7 @@ class PromptTaskService:
         """End a prompt task and its agent; what it did is saved. Raises `Conflict` if it is over."""
         detail = self.get(name)
         if detail.is_over:
-            hint = "`cleanup_worker` clears it away"
+            hint = "clean it up to remove what it left"
             raise Conflict(f"worker {detail.prompt_task.id} is {detail.state} already", hint=hint)
         self._fleet.tasks.close(detail.task.id, f"cancelled by {by}", by=by)
         now = time.time()
@@ -290,7 +294,7 @@ class PromptTaskService:
         """
         detail = self.get(name)
         if not detail.is_over:
-            hint = "end it with `cancel_worker` first"
+            hint = "cancel it first"
             raise Conflict(f"worker {detail.prompt_task.id} is {detail.state}", hint=hint)
         if workspace and detail.task.state is not TaskState.CLOSED:
             self._fleet.tasks.close(detail.task.id, "cleared away")
@@ -330,17 +334,16 @@ class PromptTaskService:
             is_elsewhere = any(repositories.contains(run.project, tip, there) for there in places)
             if not is_elsewhere and not discard:
                 return (
-                    f"{keeps}it has work that is in no other branch; merge it with"
-                    " `merge_branches`, then call again, or give it up with `discard_branch`"
+                    f"{keeps}it has work that is in no other branch; merge it, then clean up again,"
+                    " or discard the branch"
                 )
             # It can be brought back if nobody has committed on it since it was saved.
             if not is_elsewhere and not (
                 run.saved_ref and repositories.contains(run.project, tip, run.saved_ref)
             ):
                 return (
-                    f"{keeps}it has commits that are not in what was saved of its"
-                    " workspace, and `fleet undo` could not bring them back; merge it with"
-                    " `merge_branches`, or delete it with git"
+                    f"{keeps}it has commits that are not in what was saved of its workspace,"
+                    " and could not be brought back; merge it, or delete it with git"
                 )
             repositories.drop_branch(run.project, run.branch, tip)
         except FleetError as problem:

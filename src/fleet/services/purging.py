@@ -8,12 +8,11 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from shlex import quote
 
 from fleet.config.files import read_file, user_file
 from fleet.config.loading import check_text
 from fleet.domain.ids import RunId
-from fleet.errors import BadConfig, Conflict, Failed, FleetError, Refused
+from fleet.errors import BadConfig, Conflict, Failed, FleetError, Next, Refused, Shell
 from fleet.ports.workspace import Place
 from fleet.services.fleet import Fleet
 
@@ -60,7 +59,7 @@ def require_purgeable(fleet: Fleet) -> None:
     if (home / "fleet.db").exists():  # else its records are elsewhere, and stay
         left += [run.branch for run in fleet.runs.list() if run.has_workspace or run.has_work]
     if left:
-        hint = "`fleet kill '*'` in their repositories saves their work there, and removes them"
+        hint = (Shell("fleet kill '*'"), " in their repositories saves their work there, and removes them")
         raise Conflict(f"agents have workspaces there: {left[0]}, say", hint=hint)
     kept = sorted((home / "workspaces").glob("*/.kept/*"))  # see docs/howto/workspaces.md
     beside = (path for folder in kept for path in sorted(folder.glob("*")))
@@ -89,7 +88,7 @@ def _require_second_copy(fleet: Fleet, folder: Path) -> None:
     except FleetError as problem:
         raise Conflict(
             f"the last copy of the work of run {run.id} ({run.branch}) is {folder}: {problem.message}",
-            hint=f"`fleet undo {quote(run.branch)}` brings it back; or delete {folder} yourself",
+            hint=(Next("run.undo", run=run.branch), f" brings it back; or delete {folder} yourself"),
         ) from problem
 
 

@@ -449,7 +449,7 @@ def _require_screen(run: Run, coder: Coder, *, has_begun: bool) -> None:
     try:
         coder.launch(resumed)
     except InvalidInput as refusal:
-        raise Conflict(refusal.message, hint=refusal.hint) from refusal
+        raise Conflict(refusal.message, hint=refusal.hint_parts) from refusal
 
 
 def _released(run: Run, facts: Facts) -> Run:

@@ -13,7 +13,7 @@ from fleet.config import files
 from fleet.config.loading import check_text
 from fleet.config.settings import CODER_SETTINGS, SETTINGS, Value, find_setting
 from fleet.domain.event import Json
-from fleet.errors import Argument, BadConfig, Conflict, InvalidInput, NotFound
+from fleet.errors import Argument, BadConfig, Conflict, InvalidInput, NotFound, Shell
 from fleet.services.fleet import Fleet
 from fleet.services.presets import PROJECT_TYPES, USUAL_FILES, ProjectType, detect_type, preset_for
 
@@ -185,7 +185,10 @@ def set_value(file: Path, key: str, text: str) -> Json:
 
 
 def _already_there(file: Path) -> Conflict:
-    return Conflict(f"{file} is already there", hint="change it with `fleet config edit`, or use --force")
+    return Conflict(
+        f"{file} is already there",
+        hint=("change it with ", Shell("fleet config edit"), ", or use ", Shell("fleet init --force")),
+    )
 
 
 def _render(values: Mapping[str, Value]) -> str:

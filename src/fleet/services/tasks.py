@@ -16,7 +16,7 @@ from fleet.domain.queue import LEAST_USD
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import Task, TaskState, check_task, find_cycle
 from fleet.domain.task_prompts import KNOWLEDGE, PLAN, QUESTIONS
-from fleet.errors import CoderMissing, Conflict, Fenced, InvalidInput, Next, NotFound, Stale
+from fleet.errors import Argument, CoderMissing, Conflict, Fenced, InvalidInput, Next, NotFound, Stale
 from fleet.files.untrusted import read_strictly
 from fleet.records.runs import Runs
 from fleet.records.tasks import Questions, QueueState, Tasks
@@ -446,7 +446,7 @@ class TaskService:
         return self._own_place(told.cwd if is_here or (told.cwd and folder is None) else folder or ".")
 
     def _own_place(self, folder: str) -> tuple[str, str]:
-        cwd, project = place(folder, option="--cwd")
+        cwd, project = place(folder, argument=Argument("task.create", "repo_path"))
         require_own_repository(self._runs, cwd, project)
         return cwd, project
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from fleet.errors import SupervisorSilent
+from fleet.errors import Shell, SupervisorSilent
 
 if TYPE_CHECKING:
     from fleet.ports.supervisor_link import SupervisorLink
@@ -47,7 +47,7 @@ class SupervisorKeeper:
             last = f" (the last one had pid {self._last_pid})" if self._last_pid else ""
             raise SupervisorSilent(
                 f"no supervisor has stayed up for {self.PATIENCE_SECONDS:.0f} s{last}",
-                hint=f"read {self._link.log_path}, then run `fleet doctor`",
+                hint=(f"read {self._link.log_path}, then run ", Shell("fleet doctor")),
             )
         if holder is None and now >= self._start_at:
             self._link.wake()

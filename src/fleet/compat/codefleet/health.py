@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fleet.compat.codefleet.tools import tool
 from fleet.domain.event import Json
-from fleet.interfaces.mcp.hints import RELEASING, hint_here
 from fleet.interfaces.mcp.sets import tools_for
 from fleet.interfaces.mcp.tool import Answer, Call
+from fleet.interfaces.mcp.tool_syntax import tool_text
 from fleet.operations.fields import flag, string, strings, table
 
 NAMED = ("codex", "gemini", "claude")  # that codefleet knows
@@ -51,14 +51,14 @@ def healthcheck(call: Call) -> Answer:
     git = doctor.git()
     missing = [facts for facts, found in coders.values() if found.path and found.login is None]
     steps = [f"{facts.name} is not logged in: {login_steps(facts)}" for facts in missing]
-    steps += call.fleet.prompt_tasks.holds()
+    steps += [tool_text(hold, call.tools) for hold in call.fleet.prompt_tasks.holds()]
     told: Answer = {
         "ok": git.path != "" and any(found.path for _, found in coders.values()),
         "app": "fleet",
         "version": __version__,
         "db_path": str(home / "fleet.db"),
         "base_dir": str(home),
-        "next_steps": [hint_here(step, RELEASING) for step in steps],
+        "next_steps": list[Json](steps),
     }
     for name in NAMED:
         _, found = coders[name]

@@ -11,9 +11,9 @@ from fleet.compat.codefleet.tools import LISTED, age, gives_list, one_line, page
 from fleet.domain.event import Json
 from fleet.domain.prompt_task import OVER
 from fleet.domain.spawn import Access
-from fleet.interfaces.mcp.hints import RELEASING, hint_here
 from fleet.interfaces.mcp.sets import SHORT
 from fleet.interfaces.mcp.tool import REPO, Answer, Call
+from fleet.interfaces.mcp.tool_syntax import tool_text
 from fleet.operations.common import UsageCount
 from fleet.operations.fields import flag, integer, number, string, strings, table
 from fleet.operations.spec import iso_time
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 WORKER = {"worker_id": string("id or task_name")}
 STATUS = {"worker_id": string(), "status": string()}
+RELEASING = ("resume_queue",)  # which every server has
 of_worker = partial(tool, needs=("worker_id",), gives=STATUS)  # a tool for one that is named
 
 
@@ -234,7 +235,7 @@ def _label(detail: PromptTaskDetail) -> str:
     if detail.question:
         return f"asks a question ({detail.question})"
     if detail.obstacle:
-        return one_line(f"{detail.state}: {hint_here(detail.obstacle.told, RELEASING)}")
+        return one_line(f"{detail.state}: {tool_text(detail.obstacle.told, RELEASING)}")
     if not detail.is_over and detail.task.reason:
         return one_line(f"{detail.state}: {detail.task.reason}")
     state = detail.run.state if detail.run and not detail.is_over else None
@@ -243,7 +244,7 @@ def _label(detail: PromptTaskDetail) -> str:
 
 def _trouble(detail: PromptTaskDetail) -> Json:
     if detail.obstacle and detail.obstacle.needs_person:
-        return hint_here(detail.obstacle.told, RELEASING)
+        return tool_text(detail.obstacle.told, RELEASING)
     if str(detail.state) not in ("failed", "timed_out") and not detail.task.failures:
         return None
     run = detail.run

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from fleet.errors import FleetError, InvalidInput
+from fleet.errors import Argument, FleetError, HintPart, InvalidInput, Next, plain
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import Command
 from fleet.work.registry import KINDS, module_of
@@ -214,19 +214,19 @@ def _run(given: list[str]) -> int:
     except click.ClickException as error:
         return _refuse(given, _sentence(error.format_message()), "", error.exit_code)
     except FleetError as error:
-        return _refuse(given, error.message, hint_of(error), error.exit_code)
+        return _refuse(given, _spelled(error.message_parts), _spelled(error.hint_parts), error.exit_code)
     except (KeyboardInterrupt, click.Abort) as stop:
         hint = str(stop) if isinstance(stop, Interrupted) else ""
         return _refuse(given, "interrupted", hint, INTERRUPTED)
 
 
-def hint_of(error: FleetError) -> str:
-    """Return the hint of an error with its follow-ups as commands."""
-    if all(isinstance(part, str) for part in error.hint_parts):
-        return error.hint
+def _spelled(text: Sequence[HintPart]) -> str:
+    """Return a text with its follow-ups as commands."""
+    if not any(isinstance(part, Next | Argument) for part in text):
+        return plain(tuple(text))
     from fleet.interfaces.shell_syntax import shell_hint
 
-    return "".join(map(shell_hint, error.hint_parts))
+    return "".join(map(shell_hint, text))
 
 
 def _invoke(given: list[str]) -> int:

@@ -13,7 +13,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fleet.errors import FleetError, StoreUnusable
 from fleet.interfaces.mcp.calls import CallHandler, Peer, clean
-from fleet.interfaces.mcp.hints import hint_text
+from fleet.interfaces.mcp.tool_syntax import tool_text
 
 if TYPE_CHECKING:
     from fleet.services.fleet import Fleet
@@ -54,8 +54,8 @@ async def ask(
             if isinstance(error, StoreUnusable):
                 handler.close(fleet)
             # Which tools the client has is not known here: what a hint names is for a shell.
-            hint = hint_text(error, ())
-            told = f"{error.message}; {hint}" if hint else error.message
+            message, hint = tool_text(error.message_parts, ()), tool_text(error.hint_parts, ())
+            told = f"{message}; {hint}" if hint else message
             raise MCPError(types.INVALID_PARAMS, clean(told)) from error
         finally:
             told = {"method": method, "on": clean(on[:200]), "error": failed}

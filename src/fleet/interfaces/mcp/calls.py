@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from fleet.domain.event import Json
 from fleet.errors import FleetError, InvalidInput, StoreUnusable
-from fleet.interfaces.mcp.hints import RELEASING, hint_here, hint_text
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
+from fleet.interfaces.mcp.tool_syntax import tool_text
 from fleet.operations.call import perform
 from fleet.operations.reading import check
 
@@ -144,7 +144,7 @@ class ToolCall:
     def _with_needs(self, call: Call, answer: Answer) -> Answer:
         """Return an answer with what holds it until a person acts, and note that; an agent waits on."""
         names = _named_in(answer)
-        hold = hint_here(call.fleet.prompt_tasks.hold_on(names), RELEASING)
+        hold = tool_text(call.fleet.prompt_tasks.hold_on(names), call.tools)
         self._needs_person = call.caller.run is None and (
             bool(hold)
             or answer.get("needs_person") is True
@@ -232,8 +232,11 @@ class ToolCall:
             fleet = self._call.fleet if self._call else self._fleet
             if fleet and isinstance(error, StoreUnusable):
                 self._handler.close(fleet)
-            hint = hint_text(error, self._tool.offered, is_of_tool=self._call is not None)
-            return Refusal(error=type(error).__name__, details=clean(error.message), hint=clean(hint))
+            details, hint = (
+                clean(tool_text(parts, self._tool.offered))
+                for parts in (error.message_parts, error.hint_parts)
+            )
+            return Refusal(error=type(error).__name__, details=details, hint=hint)
         except Exception as error:  # a fault of ours must not end the conversation
             log.exception("tool.crashed", extra={"tool": self._tool.name})
             details = clean(f"unexpected {type(error).__name__}: {error}")

@@ -12,8 +12,8 @@ from typing import cast
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
 from fleet.errors import InvalidInput
-from fleet.interfaces.mcp.hints import as_call
 from fleet.interfaces.mcp.tool import Answer, Call, Fields, Tool
+from fleet.interfaces.mcp.tool_syntax import as_call
 from fleet.operations.fields import MISSING, choice, integer, objects
 from fleet.operations.reading import read
 from fleet.operations.registry import operation_named, operations_of

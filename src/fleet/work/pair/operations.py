@@ -178,7 +178,7 @@ class DecidePair(
         "Accept the work as it is.|Reject the work.|Ask the doer again, then review.",
         flags=True,
     )
-    message: str = string("Reason; with --continue, instructions for the doer.", default="", short="m")
+    message: str = string("Reason; to continue, instructions for the doer.", default="", short="m")
     rounds: int = integer("Number of further reviews.", minimum=1, maximum=20, default=1)
 
     def __call__(self, call: Call) -> tuple[PairView, list[Next]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fleet.errors import Next
 from fleet.records.collection import Collection
 from fleet.work.race.model import Race
 
@@ -10,7 +11,7 @@ WORK, ASKS = "work", "asks"
 
 class Races(Collection[Race]):
     kind, make = "race", Race
-    missing_hint = "see them all with `fleet race list --all`"
+    missing_hint = ("see them with ", Next("race.list", all=True))
 
     @staticmethod
     def index(race: Race) -> dict[str, str]:

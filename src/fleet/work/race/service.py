@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from fleet.domain.ids import RaceId, new_work_id
 from fleet.domain.naming import refuse_option
 from fleet.domain.task import Task, check_task
-from fleet.errors import Conflict, InvalidInput, Next
+from fleet.errors import Argument, Conflict, InvalidInput, Next
 from fleet.records.tasks import Tasks
 from fleet.records.trials import Trials
 from fleet.services.folders import place
@@ -112,14 +112,17 @@ class RaceService(WorkService[Race]):
 def _check_wish(wish: RaceWish) -> None:
     check_text(wish.prompt, wish.lint, wish.model, *wish.gates, *wish.hidden_gates, *wish.protect)
     if not wish.prompt.strip():
-        raise InvalidInput("there is nothing in the prompt", hint='add -p "what the agents are to do"')
+        raise InvalidInput(
+            "there is nothing in the prompt",
+            hint=("say what the agents are to do with ", Argument("race.start", "prompt")),
+        )
     if wish.size not in SIZES:
         raise InvalidInput(f"a race has {SIZES.start} to {SIZES.stop - 1} candidates, not {wish.size}")
     if wish.times not in TIMES:
         raise InvalidInput(f"a command is run {TIMES.start} to {TIMES.stop - 1} times, not {wish.times}")
     refuse_option(wish.model, "model")
     if not any(gate.strip() for gate in (*wish.gates, *wish.hidden_gates)):
-        hint = 'add --gate "make test", say'
+        hint = ("add one, such as `make test`, with ", Argument("race.start", "gates"))
         raise InvalidInput("a race needs a command that tells good work from bad", hint=hint)
 
 

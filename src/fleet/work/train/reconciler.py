@@ -98,7 +98,7 @@ class TrainReconciler(Reconciler[Train]):
         if run is not None and not car.is_named and not car.returns and run.state in BAD_ENDS:
             return Look(trouble=_bad_end(run))
         if run is not None and run.held:
-            return Look(trouble=f"it is held: {run.held} (`fleet boundary show {run.branch}`)")
+            return Look(trouble=f"it is held: {run.held}")
         if run is not None and not car.source and (names := self._uncommitted(run)):
             return Look(trouble=f"its workspace has {trains.uncommitted(names)}")
         # A batch means what its tasks came to, on whatever branch that is by now.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fleet.errors import Next
 from fleet.records.collection import WorkRecords
 from fleet.work.train.model import Train
 
@@ -15,7 +16,7 @@ def line_key(host: str, project: str, target: str) -> str:
 
 class Trains(WorkRecords[Train]):
     kind, make = "train", Train
-    missing_hint = "see them with `fleet train list`"
+    missing_hint = ("see them with ", Next("train.list", all=True))
 
     @staticmethod
     def index(train: Train) -> Mapping[str, str]:

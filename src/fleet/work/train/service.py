@@ -207,11 +207,15 @@ class TrainService(WorkService[Train]):
         if unbegun:
             raise Conflict(
                 f"batch {batch!r} has tasks that have not started: {', '.join(unbegun)}",
-                hint="see what they wait for with `fleet ready`, or name the branches that are done",
+                hint=(
+                    "see what they wait for with ",
+                    Next("task.ready"),
+                    ", or name the branches that are done",
+                ),
             )
         found = [*runs, *(task.branch for task in tasks if task.run)]
         if not found:
-            hint = "see them with `fleet list --all`"
+            hint = ("see them with ", Next("run.list", all=True))
             raise NotFound(f"batch {batch!r} has no agents in this project", hint=hint)
         return found
 
@@ -341,6 +345,6 @@ def _refuse_unready(gates: tuple[str, ...], into: str, folder: str, wish: MergeW
     if problems:
         first, *others = problems
         for other in others:
-            first.message += f"; and {other.message}"
+            first.message_parts = (*first.message_parts, "; and ", *other.message_parts)
             first.hint_parts = (*first.hint_parts, "; and ", *other.hint_parts)
         raise first

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar, cast
 from fleet.domain.ids import WorkflowId
 from fleet.domain.run import Role
 from fleet.domain.template import FIELDS, misspelt_in, references_in, variables_in
-from fleet.errors import InvalidInput
+from fleet.errors import HintPart, InvalidInput, Next, Text
 from fleet.work.workflow import model as workflows
 from fleet.work.workflow.condition import names_in
 from fleet.work.workflow.model import OnFailure, Stage, StageKind, Strategy, Workflow
@@ -124,11 +124,14 @@ def _read_stages(bodies: Sequence[Mapping[str, object]], place: _Place) -> tuple
 def _in_words_of(body: Mapping[str, object], problem: InvalidInput) -> InvalidInput:
     """Return a refusal that names keys as they are written in the stage that it is about."""
     words = _words_in(body)
-    message, hint = (
-        re.sub(r"`(\w+)", lambda found: f"`{words.get(found[1], found[1])}", text)
-        for text in (problem.message, problem.hint)
-    )
-    return InvalidInput(message, hint=hint)
+
+    def reworded(part: HintPart) -> HintPart:
+        if not isinstance(part, str):
+            return part
+        return re.sub(r"`(\w+)", lambda found: f"`{words.get(found[1], found[1])}", part)
+
+    message, *hint = map(reworded, (problem.message, *problem.hint_parts))
+    return InvalidInput((message,), hint=tuple(hint))
 
 
 def _words_in(body: Mapping[str, object]) -> dict[str, str]:
@@ -232,7 +235,7 @@ class _StageReader:
         try:
             blueprint = read_blueprint(inner, within=self._place.within, depth=self._place.depth + 1)
         except InvalidInput as problem:
-            raise InvalidInput(f"in {self._where}: {problem.message}", hint=problem.hint) from problem
+            raise InvalidInput(f"in {self._where}: {problem.message}", hint=problem.hint_parts) from problem
         return blueprint.stages
 
     def _needs(self) -> tuple[int, ...]:
@@ -329,7 +332,7 @@ class _StageReader:
             try:
                 names_in(condition)
             except InvalidInput as problem:
-                raise self._wrong(f"`{key}`: {problem.message}", problem.hint) from problem
+                raise self._wrong(f"`{key}`: {problem.message}", problem.hint_parts) from problem
         return condition
 
     def _choice(self, key: str, kind: type[Choice], default: Choice) -> Choice:
@@ -360,7 +363,7 @@ class _StageReader:
             )
         return float(cast("float", value))
 
-    def _wrong(self, reason: str, hint: str) -> InvalidInput:
+    def _wrong(self, reason: str, hint: Text) -> InvalidInput:
         return InvalidInput(f"{self._where}: {reason}", hint=hint)
 
 
@@ -420,7 +423,7 @@ def _mapping(value: object, what: str) -> Mapping[str, object]:
         body = cast("Mapping[object, object]", value)
         if all(isinstance(key, str) for key in body):
             return cast("Mapping[str, object]", body)
-    hint = "`fleet workflow list --known` names files to begin with"
+    hint = (Next("workflow.known"), " names files to begin with")
     raise InvalidInput(f"{what} is a set of keys and values, not {kind}", hint=hint)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fleet.domain.event import Json
+from fleet.errors import Next
 from fleet.ports.store import read_all
 from fleet.records.collection import Collection
 from fleet.records.tasks import Tasks
@@ -17,7 +18,7 @@ from fleet.work.workflow.model import StageKind, StageState, Workflow
 
 class Workflows(Collection[Workflow]):
     kind, make = "workflow", Workflow
-    missing_hint = "see them with `fleet workflow list --all`"
+    missing_hint = ("see them with ", Next("workflow.list", all=True))
 
     @staticmethod
     def index(workflow: Workflow) -> dict[str, str]:

@@ -103,7 +103,7 @@ class WorkflowService(WorkService[Workflow]):
                 try:
                     require_binary(self._fleet.coder(name).facts)
                 except FleetError as problem:
-                    problem.message = f"stage {stage.name!r}: {problem.message}"
+                    problem.message_parts = (f"stage {stage.name!r}: ", *problem.message_parts)
                     raise
         return stages
 
@@ -318,7 +318,7 @@ def _check_variables(stages: Sequence[Stage], usual: Mapping[str, str], given: M
 
 def _live(workflow: Workflow) -> Workflow:
     if workflow.has_ended:
-        hint = ("repeat a stage with ", Next("workflow.retry", workflow_id=workflow.id, stage="STAGE"))
+        hint = ("repeat a stage with ", Next("workflow.retry", workflow_id=workflow.id, stage="…"))
         raise Conflict(f"workflow {workflow.id} has ended: {workflow.state}", hint=hint)
     return workflow
 

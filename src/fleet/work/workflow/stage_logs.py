@@ -78,8 +78,7 @@ class StageLogs:
                 text = f"`{answer.command}` {trial.verdict_of(answer)} ({code}, {answer.seconds:.1f} s){said}"
                 yield "", _note(trial.created_at, "gate", text)
         elif found := self._parts[kind].peek(unit):
-            verb = "logs" if kind is StageKind.WORKFLOW else "show"
-            yield "", _note(found.created_at, str(kind), f"begun; see `fleet {kind} {verb} {unit}`")
+            yield "", _note(found.created_at, str(kind), f"begun as {unit}")
 
     def _approvals(self, workflow: Workflow, index: int) -> Iterator[StageEntry]:
         """Yield what a person was asked and said, and what waits for an answer, or was cut off from one."""
