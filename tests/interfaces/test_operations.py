@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,8 +13,9 @@ import pytest
 import fleet
 from fleet.interfaces import shell_syntax
 from fleet.interfaces.cli.main import cli
-from fleet.interfaces.mcp.sets import tool_for
-from fleet.operations.reading import read
+from fleet.interfaces.mcp.sets import SETS, tool_for, tools_of
+from fleet.interfaces.mcp.tool_syntax import as_call
+from fleet.operations.reading import check, read
 from fleet.operations.registry import all_operations
 from fleet.operations.spec import Field, Next, Operation, Shape
 
@@ -142,6 +145,59 @@ def test_outputs_survive_json() -> None:
     for operation in OPERATIONS.values():
         empty = _example_of(operation.meta.output)
         assert operation.meta.output.from_json(empty.to_json()).to_json() == empty.to_json()
+
+
+def literal_follow_ups() -> Iterator[tuple[str, Next, bool]]:
+    """Yield every `Next` that is written out: where, with example values, and whether it is one to call."""
+    source = Path(fleet.__file__).parent
+    for path in sorted(source.rglob("*.py")):
+        is_call = "operations" in path.as_posix() or path.name == "kind.py"
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Name(id="Next"), args=[ast.Constant(value=str(op))], keywords=words
+                ) if all(one.arg for one in words):
+                    fields = shell_syntax.operation_of(Next(op)).fields
+                    given = {
+                        str(one.arg): _example_value(one.value, fields.get(str(one.arg))) for one in words
+                    }
+                    where = f"{path.relative_to(source)}:{node.lineno}"
+                    yield where, Next(op, **given), is_call
+                case _:
+                    pass
+
+
+def _example_value(written: ast.expr, field: Field | None) -> object:
+    if isinstance(written, ast.Constant):
+        return written.value
+    if "…" in ast.unparse(written):
+        return ["…"] if isinstance(written, ast.List) or "or" in ast.unparse(written) else "…"
+    assert field, ast.unparse(written)
+    return {"strings": ["x"], "flag": True, "integer": 1}.get(field.kind, "x")
+
+
+@pytest.mark.parametrize(
+    ("where", "follow_up", "is_call"), [pytest.param(*one, id=one[0]) for one in literal_follow_ups()]
+)
+def test_a_follow_up_is_what_the_command_and_the_tool_take(
+    where: str, follow_up: Next, is_call: bool
+) -> None:
+    command = command_of(shell_syntax.operation_of(follow_up))
+    known = {word for param in command.params for word in (*param.opts, *param.secondary_opts)}
+    line = shell_syntax.shell_command(follow_up)
+    used = {one for word in line.split() if word.startswith("--") for one in word.split("|")}
+    assert used <= known, line
+
+    tools = tools_of(SETS)
+    call = cast("dict[str, Any]", as_call(follow_up, tools))
+    if "shell" in call:
+        assert shell_syntax.operation_of(follow_up).meta.why_no_tool
+        return
+    tool, open_ = tools[call["tool"]], call.get("needs", [])
+    assert "…" not in str(call)
+    check(tool.arguments, call["arguments"], [name for name in tool.needs if name not in open_])
+    if is_call and follow_up.arguments:  # the reader has only to choose what was left open
+        assert {name for name in open_ if follow_up.arguments.get(name) not in ("…", ["…"])} == set()
 
 
 def _example_of(shape: type[Shape]) -> Shape:

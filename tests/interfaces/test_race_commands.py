@@ -201,8 +201,8 @@ def test_a_race_that_nobody_wins_and_one_that_a_person_must_decide_end_with_thei
         "race", "2", "-p", prompt, "--gate", GATE, "--times", "1", "--wait", code=5, seconds=100
     )
     assert "tie: candidates 1 and 2 are equal in all that was measured" in equal.stdout
-    merge = f"fleet merge BRANCH --gate {shlex.quote(GATE)} --update-checkout"
-    assert f"next: `fleet diff BRANCH`, then `{merge}`" in equal.stderr
+    merge = f'fleet merge "…" --gate {shlex.quote(GATE)} --update-checkout'
+    assert f'next: `fleet diff "…"`, then `{merge}`' in equal.stderr
     shown, every = ({one["end"] for one in system.json("race", "list", *all)} for all in ((), ("--all",)))
     assert (shown, {"tie", "nobody"} - every) == ({"tie"}, set()), "a tie is left to a person, and not hidden"
 

@@ -742,7 +742,7 @@ def test_where_the_last_stage_only_judged_the_work_of_others_is_offered(shared: 
     told = shared.fleet("workflow", "run", write(shared.home, "judged.json", work, judge), "--wait")
     name = shared.json("workflow", "list", "--all")[0]["id"]
     assert f"`fleet diff fleet/{name}-0-work`" in told.stderr
-    assert "fleet merge BRANCH --gate" in told.stderr
+    assert 'fleet merge "…" --gate' in told.stderr
 
 
 def test_a_variable_that_is_only_gone_through_is_asked_for(shared: System) -> None:

@@ -6,8 +6,9 @@ from typing import cast
 
 from fleet.errors import HintPart, Next, Shell
 from fleet.operations.registry import operation_named
-from fleet.operations.spec import Field
+from fleet.operations.spec import Field, Operation
 
+OPEN = "…"  # a value that the reader chooses
 # Nouns whose commands are called `fleet VERB`, not `fleet NOUN VERB`.
 ALONE = ("merge", "question", "queue", "run")
 PATHS = {  # and those that are called otherwise
@@ -36,18 +37,25 @@ def long_option(field: Field) -> str:
     return f"--{field.option}"
 
 
+def operation_of(follow_up: Next) -> type[Operation]:
+    """Return the operation of a follow-up; to wait for something is to show it."""
+    noun, _, verb = follow_up.op.partition(".")
+    return operation_named(f"{noun}.{'show' if verb == 'wait' else verb}")
+
+
 def shell_command(follow_up: Next) -> str:
     """Return the command of a follow-up, quoted for a shell."""
-    noun, _, verb = follow_up.op.partition(".")
-    fields = operation_named(f"{noun}.{'show' if verb == 'wait' else verb}").fields
+    fields = operation_of(follow_up).fields
     positional, options = list[tuple[int, str]](), list[str]()
     for name, value in follow_up.arguments.items():
         field = fields.get(name)  # None: an option of the command alone
+        if field and not field.cli:
+            continue
         long = long_option(field) if field else f"--{name}"
         many = isinstance(value, list | tuple)
         words = [str(one) for one in (cast("list[object]", value) if many else [value])]
         if field and field.flags:
-            given = field.choices if value == "…" else words  # "…": the reader chooses
+            given = field.choices if value == OPEN else words
             options.append("|".join(f"--{word}" for word in given))
         elif field and field.position:
             positional += [(field.position, _quoted(word)) for word in words]
@@ -73,4 +81,4 @@ def shell_hint(part: HintPart) -> str:
 def _quoted(word: str) -> str:
     import shlex
 
-    return '"…"' if word == "…" else shlex.quote(word)
+    return f'"{OPEN}"' if word == OPEN else shlex.quote(word)

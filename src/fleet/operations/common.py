@@ -7,6 +7,7 @@ from fleet.operations.spec import Next, Operation, Shape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any, Self
 
     from fleet.operations.call import Call
@@ -36,6 +37,13 @@ class ListAll(Operation):
     """A list that hides what has ended."""
 
     all: bool = flag("Include those that have ended.", default=False, short="a")
+
+
+def merge_of(project: str, branch: str, gates: Sequence[str]) -> Next:
+    """The follow-up that lands a branch, whatever it was tested with."""
+    return Next(
+        "merge.start", repo_path=project, names=[branch], gates=[*gates] or ["…"], update_checkout=True
+    )
 
 
 class WorkView(Shape):

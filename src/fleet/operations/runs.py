@@ -162,7 +162,7 @@ def started(runs: Sequence[Run]) -> list[Next]:
     """What to do about agents that were just started."""
     run = runs[0]
     if len(runs) > 1:
-        return [Next("run.list"), Next("run.kill", batch=run.batch)]
+        return [Next("run.list"), Next("run.kill", patterns=[], batch=run.batch)]
     return [Next("run.logs", run=run.branch), Next("run.wait", run=run.branch)]
 
 

@@ -253,7 +253,7 @@ class TaskService:
         task = self.get(name)
         if whole := task.part_of:
             hints = {
-                "w": Next("workflow.retry", workflow_id=whole, stage="STAGE"),
+                "w": Next("workflow.retry", workflow_id=whole, stage="…"),
                 "p": Next("pair.show", pair_id=whole),
             }
             hint = ("see ", hints.get(whole[:1], Next("run.list", all=True)))

@@ -67,7 +67,7 @@ def tools_of(names: Iterable[str]) -> Mapping[str, Tool]:
             nouns = NOUNS_OF[name]
             tools = tools_for(name, nouns, own=[noun for noun in nouns if SET_OF[noun] == name])
         found |= {tool.name: tool for tool in tools}
-    return {name: replace(tool, offered=found.keys()) for name, tool in found.items()}
+    return {name: replace(tool, offered=found) for name, tool in found.items()}
 
 
 # tools of operations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fleet.domain.event import Json
@@ -34,7 +34,7 @@ class Call(operations.Call):
     """One call of a tool: whose it is, with which arguments."""
 
     def __init__(
-        self, fleet: Fleet, caller: Caller, arguments: dict[str, Any], tools: Collection[str]
+        self, fleet: Fleet, caller: Caller, arguments: dict[str, Any], tools: Mapping[str, Tool]
     ) -> None:
         super().__init__(fleet, lambda _: caller)
         self.arguments = arguments  # checked
@@ -75,11 +75,13 @@ class Tool:
     is_idempotent: bool = False
     reaches_out: bool = False  # it sets agents to work, or runs commands that somebody has named
     has_ended: Callable[[Mapping[str, Json]], bool] | None = None  # it can be waited for
-    offered: Collection[str] = ()  # the tools that its client was told of
+    offered: Mapping[str, Tool] = field(
+        default_factory=dict[str, "Tool"], repr=False
+    )  # that its client was told of
 
     def __post_init__(self) -> None:
-        for name, field in self.arguments.items():
-            field.set_name(name)
+        for name, one in self.arguments.items():
+            one.set_name(name)
 
     @property
     def arguments(self) -> Mapping[str, Field]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleet.operations.common import CancelWork, ListWork, OfWork, ShowWork, WorkStart, WorkView
+from fleet.operations.common import CancelWork, ListWork, OfWork, ShowWork, WorkStart, WorkView, merge_of
 from fleet.operations.fields import choice, flag, integer, moment, shapes, string, strings, work_id
 from fleet.operations.spec import Next, Shape
 
@@ -97,8 +97,7 @@ class PairView(ReviewedView):
         if self.state == "undecided":
             return [diff, Next("pair.decide", pair_id=self.id, action="…")]
         if self.is_good:
-            gates = self.gates or ["…"]
-            return [diff, Next("merge.start", names=[self.branch], gates=gates, update_checkout=True)]
+            return [diff, merge_of(self.project, self.branch, self.gates)]
         return [Next("run.undo", run=self.branch) if self.has_ended else Next("pair.wait", pair_id=self.id)]
 
 

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from fleet.operations import fields
-from fleet.operations.common import CancelWork, DiffCount, ListWork, OfWork, ShowWork, WorkStart, WorkView
+from fleet.operations.common import (
+    CancelWork,
+    DiffCount,
+    ListWork,
+    OfWork,
+    ShowWork,
+    WorkStart,
+    WorkView,
+    merge_of,
+)
 from fleet.operations.fields import choice, flag, integer, moment, shape, shapes, string, strings, work_id
 from fleet.operations.spec import Next, Shape
 
@@ -143,9 +152,8 @@ class RaceView(RaceLine):
 
     def follow_ups(self) -> list[Next]:
         if self.winner_branch or self.end == "tie":
-            branch = self.winner_branch or "BRANCH"
-            merge = Next("merge.start", names=[branch], gates=self.gates, update_checkout=True)
-            return [Next("run.diff", run=branch), merge]
+            branch = self.winner_branch or "…"
+            return [Next("run.diff", run=branch), merge_of(self.project, branch, self.gates)]
         if self.is_asking:
             asked = next((task.question for task in self.task_states if task.question), None)
             return [

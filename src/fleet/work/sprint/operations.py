@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleet.operations.common import CancelWork, ListWork, OfWork, ShowWork
+from fleet.operations.common import CancelWork, ListWork, OfWork, ShowWork, merge_of
 from fleet.operations.fields import choice, flag, integer, moment, shapes, string, strings, work_id
 from fleet.operations.spec import Next, Operation, Shape
 from fleet.work.pair.operations import ReviewedView, ReviewedWork
@@ -96,8 +96,7 @@ class SprintView(ReviewedView):
         if pair := self.undecided:
             return [Next("pair.show", pair_id=pair), Next("pair.decide", pair_id=pair, action="…")]
         if self.state == "done":
-            merge = Next("merge.start", names=[self.branch], gates=self.gates, update_checkout=True)
-            return [Next("run.diff", run=self.id), merge]
+            return [Next("run.diff", run=self.id), merge_of(self.project, self.branch, self.gates)]
         if self.has_ended:
             return [Next("pair.show", pair_id=pair) for pair in self.pairs[-1:]]
         return [Next("sprint.wait", sprint_id=self.id)]

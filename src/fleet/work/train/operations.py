@@ -213,7 +213,9 @@ class ShowConflicts(
             ),
         )
         clean = [one.branch for one in forecast.branches if one.merges]
-        return forecast, [Next("merge.start", names=clean, gates=["…"])] if clean else []
+        if not clean:
+            return forecast, []
+        return forecast, [Next("merge.start", repo_path=found.project, names=clean, gates=["…"])]
 
 
 class StartMerge(

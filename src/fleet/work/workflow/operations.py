@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleet.operations.common import InRepository, ListWork, OfWork, WorkView
+from fleet.operations.common import InRepository, ListWork, OfWork, WorkView, merge_of
 from fleet.operations.fields import (
     choice,
     flag,
@@ -196,14 +196,13 @@ def follow_ups(workflow: Workflow) -> list[Next]:
             for name in failed
             for op in ("workflow.result", "workflow.retry")
         ]
-    gates = list(dict.fromkeys(gate for stage in workflow.stages for gate in stage.gates)) or ["…"]
+    gates = list(dict.fromkeys(gate for stage in workflow.stages for gate in stage.gates))
     if workflow.mergeable:
         branch = workflow.mergeable[0] if len(workflow.mergeable) == 1 else workflow.id
-        merge = Next("merge.start", names=[branch], gates=gates, update_checkout=True)
-        return [Next("run.diff", run=workflow.id), merge]
+        return [Next("run.diff", run=workflow.id), merge_of(workflow.project, branch, gates)]
     if workflow.state == "succeeded" and workflow.works:  # the last stage only judged them
         diffs = [Next("run.diff", run=branch) for branch in workflow.works]
-        return [*diffs, Next("merge.start", names=["BRANCH"], gates=gates, update_checkout=True)]
+        return [*diffs, merge_of(workflow.project, "…", gates)]
     return []
 
 
