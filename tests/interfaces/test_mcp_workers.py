@@ -57,6 +57,8 @@ def test_a_worker_that_waits_for_room_says_so(system: System, talk: Talk, tmp_pa
     assert "waits for room: 1 of 1 are under way" in told["status_label"]
     listed = {one["task_name"]: one for one in talk.call("list_workers")["workers"]}
     assert "waits for room" in listed["second"]["status_label"]
+    unread = system.fleet("logs", "second", code=3)
+    assert f"worker {second} was not started yet\nhint: see `fleet show {second}`\n" in unread.stderr
     mark.touch()
     assert finish(talk, second)["status"] == "succeeded"
 

@@ -108,7 +108,7 @@ def share_of(run: Run, wanted_usd: float) -> float:
     if share > left or share < LEAST_SHARE_USD:
         raise OverLimit(
             f"run {run.id} has ${left:.2f} of its budget left, and ${share:.2f} is wanted for what it starts",
-            hint="ask for less with budget_usd, do it yourself, or ask a person",
+            hint="give it a smaller budget, do it yourself, or ask a person",
         )
     return share
 
@@ -116,7 +116,7 @@ def share_of(run: Run, wanted_usd: float) -> float:
 def check_budget(wanted_usd: float) -> None:
     """Raise `InvalidInput` for a budget that no agent would be started with. 0 is no limit."""
     if 0 < wanted_usd < LEAST_SHARE_USD:
-        hint = f"give at least {LEAST_SHARE_USD:g} as budget_usd, or leave it out"
+        hint = f"give at least {LEAST_SHARE_USD:g}, or leave it out"
         raise InvalidInput(f"a budget of ${wanted_usd:g} is too little for any agent", hint=hint)
 
 

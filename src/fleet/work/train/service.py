@@ -130,7 +130,8 @@ class TrainService(WorkService[Train]):
 
     def _gates(self, wish: MergeWish) -> tuple[str, ...]:
         if wish.gates and wish.no_gate:
-            raise InvalidInput("gates and no_gate exclude each other", hint="leave one of them out")
+            gates, no_gate = Argument("merge.start", "gates"), Argument("merge.start", "no_gate")
+            raise InvalidInput((gates, " and ", no_gate, " exclude each other"), hint="leave one of them out")
         gates = () if wish.no_gate else wish.gates or self._fleet.settings.merge_gates
         if any(not gate.strip() or "\0" in gate for gate in gates):
             raise InvalidInput("a gate is empty or contains a NUL character")
@@ -297,10 +298,9 @@ class TrainService(WorkService[Train]):
         With each are the paths it changes that decide how work is judged.
         """
         if wish.gates or wish.update_checkout:
-            raise InvalidInput(
-                "pull requests are merged by people: pr takes no gates and no update_checkout",
-                hint="leave them out",
-            )
+            pr, gates, update = (Argument("merge.start", one) for one in ("pr", "gates", "update_checkout"))
+            told = ("pull requests are merged by people: ", pr, " takes no ", gates, " and no ", update)
+            raise InvalidInput(told, hint="leave them out")
         project = self._project_at(wish.repo_path)
         into = self._target(project, wish.into)
         cars = self._with_protected(project, into, self._cars(project, wish, into), self._gates(wish))
