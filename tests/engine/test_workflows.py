@@ -31,6 +31,7 @@ from fleet.work.workflow.model import (
 )
 from fleet.work.workflow.service import WorkflowService
 from tests.support import PATIENCE_SECONDS, System, git, make_repository, processes_with, scenario, wait_for
+from tests.talking import talk_within
 
 DATA = Path(__file__).parent.parent / "data" / "codefleet"
 
@@ -513,6 +514,8 @@ def test_a_question_goes_with_the_workflow_that_is_cancelled(system: System) -> 
     work = run(system, {"name": "one", "coder": "scripted", "prompt": f"[[scenario:{json.dumps(turns)}]]"})
     until(system, work, lambda work: work.needs_person)
     (question,) = [one for one in system.json("questions") if one["task"].startswith(work.id)]
+    shown = system.fleet("workflow", "status", work.id)
+    assert f"next: `fleet answer {question['id']} " in shown.stderr
     system.fleet("workflow", "cancel", work.id)
     wait_for(
         lambda: not [one for one in system.json("questions") if one["task"].startswith(work.id)],
@@ -530,7 +533,13 @@ def test_a_pair_is_a_stage_whose_work_goes_on_when_it_is_approved(system: System
         stage("after", edit("b.txt"), depends_on=["both"], strategy="inherit"),
     )
     asking = until(system, work, lambda work: work.needs_person)
-    assert "fleet pair decide" in asking.progress[0].asks
+    asks, pair = asking.progress[0].asks, asking.unit(0)
+    shown = system.fleet("workflow", "status", work.id)
+    assert f"next: `fleet pair decide {pair} " in shown.stderr
+    assert "`" not in asks
+    with talk_within(system) as talk:
+        told = talk.call("get_workflow_status", workflow_id=work.id)
+    assert told["next"] == [{"tool": "decide_pair", "arguments": {"pair_id": pair}, "needs": ["action"]}]
     system.fleet("pair", "decide", asking.unit(0), "--accept")
     done = ended(system, work)
     assert done.state is WorkflowState.SUCCEEDED, done

@@ -31,7 +31,6 @@ EXCEPTIONS = {
     "services/installing.py": "`fleet install` is for a shell alone",
     "services/doctor.py": "what is wrong with a machine is repaired in a shell",
     "services/presets.py": "commands of other programs",
-    "work/workflow/stage_runners.py": "what a stage asks is recorded with its command",
     "work/pair/hunks.py": "what git writes",
     "cli.py": "the command line of a kind of work",
 }

@@ -12,6 +12,7 @@ from fleet.domain.event import Json
 from fleet.domain.spawn import Access
 from fleet.errors import InvalidInput
 from fleet.interfaces.mcp.tool import REPO, Answer, Call
+from fleet.interfaces.mcp.tool_syntax import as_call
 from fleet.operations.fields import choice, flag, integer, number, objects, string, strings, texts_by_name
 from fleet.operations.spec import iso_time
 from fleet.work.workflow import operations as ops
@@ -72,7 +73,9 @@ def create_workflow(call: Call) -> Answer:
 @of_workflow("Workflow status", WORKFLOW, has_ended=_has_ended)
 def get_workflow_status(call: Call) -> Answer:
     """How a workflow and its stages stand."""
-    return _workflow(_asked(call, ops.ShowWorkflow))
+    found, follow_ups = ops.ShowWorkflow(workflow_id=call.text("workflow_id"))(call)
+    told = _workflow(found)
+    return {**told, "next": [as_call(one, call.tools) for one in follow_ups]} if follow_ups else told
 
 
 @tool("List workflows", LISTED, gives=gives_list("workflows"))

@@ -117,7 +117,8 @@ class Progress:
     state: StageState = StageState.WAITING
     reason: str = ""
     is_cut: bool = False  # skipped because something that it needs failed
-    asks: str = ""  # what a person must do before it can go on, though it runs
+    asks: str = ""  # what a person must do before it can go on, though it runs …
+    asked: str = ""  # … and the id of the question, or of its part, that this is about
     is_told: bool = False  # a person was told that it asks
     items: tuple[str, ...] = ()  # what it is done for, where it is done for each of several
     start: str = ""  # the commit that it began from, in this round

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fleet.domain.task import Task
     from fleet.operations.call import Call
     from fleet.work.workflow.blueprint import Blueprint
-    from fleet.work.workflow.model import Stage, Workflow
+    from fleet.work.workflow.model import Progress, Stage, Workflow
     from fleet.work.workflow.service import WorkflowService
     from fleet.work.workflow.stage_logs import StageEntry
 
@@ -186,9 +186,9 @@ def follow_ups(workflow: Workflow) -> list[Next]:
     asking = [stage.name for stage, _ in workflow.asking]
     if asking:
         return [Next("workflow.approve", workflow_id=workflow.id, stage=name) for name in asking]
+    stages = list(zip(workflow.stages, workflow.progress, strict=True))
     if not workflow.has_ended:
-        return []
-    stages = zip(workflow.stages, workflow.progress, strict=True)
+        return [_answer(stage, at) for stage, at in stages if at.asks]
     failed = [stage.name for stage, at in stages if at.state == "failed"]
     if failed:
         return [
@@ -204,6 +204,19 @@ def follow_ups(workflow: Workflow) -> list[Next]:
         diffs = [Next("run.diff", run=branch) for branch in workflow.works]
         return [*diffs, merge_of(workflow.project, "…", gates)]
     return []
+
+
+def _answer(stage: Stage, at: Progress) -> Next:
+    """What a person does about a part of a stage that asks."""
+    match stage.kind:
+        case "pair" if at.asked:
+            return Next("pair.decide", pair_id=at.asked, action="…")
+        case "workflow" if at.asked:
+            return Next("workflow.show", workflow_id=at.asked)
+        case "agent" if at.asked:
+            return Next("question.answer", question_id=at.asked, answer="…")
+        case _:
+            return Next("question.list")
 
 
 class Workflows(OfWork, output=WorkflowView):

@@ -103,10 +103,11 @@ class WorkflowReconciler(Reconciler[Workflow]):
                 self._cancel(work, index)  # what failed for good waits for nobody any more
             return self._settle(work, index, tuple(self._kept(work, index, one) for one in ended))
         # A person must do something for it, or nothing any more.
-        asks = next((one.asks for one in standings if one.asks), "")
-        if asks == work.progress[index].asks:
+        first = next((one for one in standings if one.asks), OrderStatus())
+        asks, asked = first.asks, first.asked if first.asks else ""
+        if (asks, asked) == (work.progress[index].asks, work.progress[index].asked):
             return work
-        return self._change(work, index, lambda newest: newest.with_stage(index, asks=asks))
+        return self._change(work, index, lambda newest: newest.with_stage(index, asks=asks, asked=asked))
 
     def _kept(self, work: Workflow, index: int, outcome: Outcome) -> Outcome:
         """Return an outcome, with a branch where a gate let a merge pass: as it is, so it can be landed."""

@@ -46,7 +46,8 @@ class OrderStatus:
     """How an order stands that was begun."""
 
     outcomes: tuple[Outcome, ...] = ()  # what came of it, part by part; none while it is under way
-    asks: str = ""  # what a person must do before it can go on
+    asks: str = ""  # what a person must do before it can go on …
+    asked: str = ""  # … and the id of the question, or of the part, that this is about
 
 
 PartT = TypeVar("PartT", bound=Entity)
@@ -126,7 +127,7 @@ class AgentRunner(StageRunner[Task]):
             return OrderStatus(asks=part.reason if part.is_held else "")
         if part.question:
             is_asking = part.state is TaskState.BLOCKED
-            return OrderStatus(asks=f"{part.reason} (`fleet answer {part.question} …`)" if is_asking else "")
+            return OrderStatus(asks=part.reason, asked=part.question) if is_asking else OrderStatus()
         run = self._context.runs.of_task(part)
         result = run.result if run else None
         report = read_report(result.summary if result else part.close_reason or "")
@@ -177,7 +178,7 @@ class PairRunner(StageRunner[Pair]):
     def _status(self, part: Pair, start: str) -> OrderStatus:
         if not part.has_ended:
             is_asking = part.state is PairState.UNDECIDED
-            return OrderStatus(asks=f"{part.reason} (`fleet pair decide {part.id} …`)" if is_asking else "")
+            return OrderStatus(asks=part.reason, asked=part.id) if is_asking else OrderStatus()
         doer = self._tasks.peek(part.doer_task)
         summary, files = _told_by(self._context.runs.of_task(doer))
         outcome = Outcome(
@@ -221,7 +222,7 @@ class RaceRunner(StageRunner[Race]):
 
     def _status(self, part: Race, start: str) -> OrderStatus:
         if not part.has_ended:
-            return OrderStatus(asks="its candidates ask (`fleet questions`)" if part.is_asking else "")
+            return OrderStatus(asks="its candidates ask", asked=part.id) if part.is_asking else OrderStatus()
         cost = self._spent_on(part.tasks)
         best = next((entry for entry in part.entries if entry.number == part.winner), None)
         if best is None:
@@ -293,7 +294,8 @@ class WorkflowRunner(StageRunner[Workflow]):
     def _status(self, part: Workflow, start: str) -> OrderStatus:
         """Tell what came of it part by part; all that it cost is told with the first."""
         if not part.has_ended:
-            return OrderStatus(asks=f"see `fleet workflow status {part.id}`" if part.needs_person else "")
+            asks = f"{part.id} needs a person" if part.needs_person else ""
+            return OrderStatus(asks=asks, asked=part.id)
         nothing = Outcome(status="completed_no_changes", start=start, head=start)
         first, *others = (replace(one, start=start, cost_usd=0.0) for one in part.finals or (nothing,))
         first = replace(first, cost_usd=part.cost_usd)
