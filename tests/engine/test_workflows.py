@@ -539,6 +539,7 @@ def test_a_pair_is_a_stage_whose_work_goes_on_when_it_is_approved(system: System
     assert "`" not in asks
     with talk_within(system) as talk:
         told = talk.call("get_workflow_status", workflow_id=work.id)
+    assert f"needs a person: {asks}"[:40] in told["summary_line"]
     assert told["next"] == [{"tool": "decide_pair", "arguments": {"pair_id": pair}, "needs": ["action"]}]
     system.fleet("pair", "decide", asking.unit(0), "--accept")
     done = ended(system, work)

@@ -174,7 +174,8 @@ TOOLS = (
 def _workflow(one: ops.WorkflowView) -> Answer:
     done, total = sum(stage.state == "done" for stage in one.stages), len(one.stages)
     elapsed, state = _elapsed(one.created_at, one.ended_at), _state(one)
-    asks = next((stage.asks or stage.reason for stage in one.stages if stage.state == "asking"), "")
+    asking = (stage for stage in one.stages if stage.asks or stage.state == "asking")
+    asks = next((stage.asks or stage.reason for stage in asking), "")
     told = f"needs a person: {asks}" if one.needs_person else "paused" if one.is_paused else state
     return {
         "workflow_id": one.id,
