@@ -20,6 +20,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from fleet.bootstrap import open_store
+from fleet.interfaces.cli.mcp import TOOL_SETS
 from fleet.interfaces.mcp.calls import CallHandler, Refusal
 from fleet.interfaces.mcp.sets import SETS, USUAL, chosen, tools_of
 from tests.interfaces.conftest import ended_run, record
@@ -192,6 +193,10 @@ def test_an_unknown_set_of_tools_is_refused(shared: System) -> None:
     assert chosen(["all"]) == SETS
     assert set(chosen(["tasks"])) == {"health", "tasks"}
     assert set(chosen(["default", "pairs"])) == {*USUAL, "pairs"}
+
+
+def test_the_help_names_every_set() -> None:
+    assert TOOL_SETS == SETS
 
 
 def test_every_tool_and_every_set_is_documented() -> None:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INTERRUPTED = 128 + signal.SIGINT
+# Those of `interfaces.mcp.sets`, which takes long to load.
+TOOL_SETS = (
+    *("health", "workers", "workflows", "runs", "questions", "merges", "run_control", "trains"),
+    *("tasks", "stages", "setup", "pairs", "races", "sprints"),
+)
 
 
 @click.command()
@@ -23,7 +28,7 @@ INTERRUPTED = 128 + signal.SIGINT
     "--tools",
     default="",
     metavar="SET,…",
-    help="Sets: workers, workflows, runs, questions, merges, tasks, pairs, races, default, all.",
+    help=f"Sets: {', '.join(TOOL_SETS)}, default, all.",
 )
 @click.option(
     "--http",
