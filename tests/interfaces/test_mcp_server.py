@@ -338,6 +338,14 @@ def test_of_no_runs_none_is_cleaned(system: System) -> None:
             assert [one["id"] for one in told] == cleaned
 
 
+def test_an_action_takes_no_argument_of_another_one(shared: System) -> None:
+    with talk_within(shared) as talk:
+        given = {"merge_id": "m-1", "action": "cancel", "update_checkout": True}
+        told = talk.refuse("control_merge", **given)
+        assert told["details"] == "unknown argument 'update_checkout'"
+        assert talk.refuse("control_merge", **{**given, "action": "resume"})["error"] == "NotFound"
+
+
 def test_branches_are_forecast_and_merged(shared: System) -> None:
     with talk_within(shared) as talk:
         folder = str(shared.repository)

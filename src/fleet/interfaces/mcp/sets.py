@@ -15,7 +15,7 @@ from fleet.errors import InvalidInput
 from fleet.interfaces.mcp.tool import Answer, Call, Fields, Tool
 from fleet.interfaces.mcp.tool_syntax import as_call
 from fleet.operations.fields import MISSING, choice, integer, objects
-from fleet.operations.reading import read
+from fleet.operations.reading import check, read
 from fleet.operations.registry import operation_named, operations_of
 from fleet.operations.spec import Operation, Shape
 from fleet.work.registry import KINDS
@@ -132,14 +132,17 @@ def _joint_tool(sharing: Sequence[type[Operation]]) -> Tool:
         raise TypeError(f"the operations of the tool {first.name!r} need different access")
     takes = {name: field for tool in tools.values() for name, field in tool.takes.items()}
     needs = [name for name in takes if all(name in tool.needs for tool in tools.values())]
+    takes["action"] = choice([*tools])
 
     def handle(call: Call) -> Answer:
-        return tools[call.text("action")].handle(call)
+        tool = tools[call.text("action")]
+        check({**tool.arguments, "action": takes["action"]}, call.arguments, tool.needs)
+        return tool.handle(call)
 
     return replace(
         first,
         handle=handle,
-        takes={**takes, "action": choice([*tools])},
+        takes=takes,
         needs=(*needs, "action"),
         is_destructive=any(tool.is_destructive for tool in tools.values()),
         is_idempotent=all(tool.is_idempotent for tool in tools.values()),
