@@ -338,6 +338,16 @@ def test_of_no_runs_none_is_cleaned(system: System) -> None:
             assert [one["id"] for one in told] == cleaned
 
 
+def test_all_tasks_that_are_ready_are_listed_page_by_page(system: System) -> None:
+    system.fleet("pause")
+    lines = "\n".join(json.dumps({"title": f"task {number}"}) for number in range(60))
+    with talk_within(system) as talk:
+        talk.call("import_tasks", lines=lines, repo_path=str(system.repository))
+        listed = talk.call("list_ready_tasks", offset=50)
+    assert listed["count"] == 60
+    assert len(listed["tasks"]) == 10
+
+
 def test_an_action_takes_no_argument_of_another_one(shared: System) -> None:
     with talk_within(shared) as talk:
         given = {"merge_id": "m-1", "action": "cancel", "update_checkout": True}

@@ -548,7 +548,13 @@ class ListReadyTasks(Operation, op="task.ready", tool="list_ready_tasks", exampl
     """
 
     count: int = integer(
-        "Maximum number of tasks.", minimum=1, default=50, option="limit", short="n", tool=False
+        "Maximum number of tasks.",
+        minimum=1,
+        default=50,
+        option="limit",
+        short="n",
+        tool=False,
+        tool_default=1_000_000,
     )
 
     def __call__(self, call: Call) -> tuple[list[QueuedTask], list[Next]]:

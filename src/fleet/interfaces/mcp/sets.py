@@ -74,12 +74,14 @@ def tools_of(names: Iterable[str]) -> Mapping[str, Tool]:
 
 
 def tool_for(operation: type[Operation]) -> Tool:
-    meta = operation.meta
-    offered = [field for field in operation.fields.values() if field.tool]
+    meta, fields = operation.meta, operation.fields
+    offered = [field for field in fields.values() if field.tool]
 
     def handle(call: Call) -> Answer:
-        given = {name: value for name, value in call.arguments.items() if name in operation.fields}
-        usual = {field.name: field.tool_default for field in offered if field.tool_default is not MISSING}
+        given = {name: value for name, value in call.arguments.items() if name in fields}
+        usual = {
+            name: field.tool_default for name, field in fields.items() if field.tool_default is not MISSING
+        }
         request = read(operation, {**usual, **given})
         output, follow_ups = request(call)
         spell = partial(as_call, tools=call.tools)
