@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from fleet.bootstrap import open_store
+from fleet.bootstrap import open_fleet, open_store
 from fleet.interfaces.cli.mcp import TOOL_SETS
 from fleet.interfaces.mcp.calls import CallHandler, Refusal
 from fleet.interfaces.mcp.sets import SETS, USUAL, chosen, tools_of
+from fleet.records.spawns import Spawns
 from tests.interfaces.conftest import ended_run, record
 from tests.support import System, git, is_alive, scenario, wait_for
 from tests.talking import EVERYTHING, Talk, talk_over_stdio, talk_within
@@ -346,6 +347,16 @@ def test_all_tasks_that_are_ready_are_listed_page_by_page(system: System) -> Non
         listed = talk.call("list_ready_tasks", offset=50)
     assert listed["count"] == 60
     assert len(listed["tasks"]) == 10
+
+
+def test_the_budget_of_a_persons_task_is_its_own_and_can_be_raised(system: System) -> None:
+    system.fleet("pause")
+    with talk_within(system) as talk:
+        made = talk.call("create_task", repo_path=str(system.repository), title="t", budget_usd=1)
+        assert talk.call("edit_task", task_id=made["id"], budget_usd=5)["budget_usd"] == 5
+    with open_fleet(system.home) as fleet:
+        spawn = Spawns(fleet.store).get(fleet.tasks.get(made["id"]).origin)
+    assert spawn.budget_usd == 0, "nothing else bounds it"
 
 
 def test_an_action_takes_no_argument_of_another_one(shared: System) -> None:

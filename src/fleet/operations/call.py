@@ -121,7 +121,9 @@ def _admit(
     from fleet.domain.spawn import Access  # takes as long to load as the rest of `fleet list`
 
     budget: float = values.get("budget_usd") or 0.0
-    is_recorded = from_conversation or call.caller.run is not None or (budget > 0 and not keeps_budget)
+    if keeps_budget and call.caller.run is None:
+        budget = 0.0  # the task has it: a person can raise it later
+    is_recorded = from_conversation or call.caller.run is not None or budget > 0
     folder: str | None = values.get("repo_path") if is_recorded else None
     admitted = call.fleet.spawns.admit(
         call.caller,

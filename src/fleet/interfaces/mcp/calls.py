@@ -126,13 +126,26 @@ class ToolCall:
         if self._call:  # it is waited for, and was admitted before
             return self._handle(self._call)
         call = self._identified()
-        return self._perform(self._handle, call, self._tool.access, call.arguments)
+        tool = self._tool
+        return self._perform(
+            self._handle, call, tool.access, call.arguments, keeps_budget=tool.keeps_budget
+        )
 
-    def _perform(self, do: Callable[[Call], T], call: Call, access: str, values: dict[str, Any]) -> T:
+    def _perform(
+        self,
+        do: Callable[[Call], T],
+        call: Call,
+        access: str,
+        values: dict[str, Any],
+        *,
+        keeps_budget: bool = False,
+    ) -> T:
         def reopened(place: str | None) -> Fleet:
             return self._handler.fleet(place, {})
 
-        return perform(do, call, access, values, reopen=reopened, from_conversation=True)
+        return perform(
+            do, call, access, values, reopen=reopened, from_conversation=True, keeps_budget=keeps_budget
+        )
 
     def _handle(self, call: Call) -> Answer:
         self._call = call

@@ -108,6 +108,7 @@ def tool_for(operation: type[Operation]) -> Tool:
         access=Access(meta.access),
         is_destructive=meta.is_destructive,
         is_idempotent=meta.is_idempotent,
+        keeps_budget=meta.keeps_budget,
         reaches_out=meta.reaches_out,
         has_ended=(lambda answer: meta.output.from_json(answer).is_settled) if meta.can_wait else None,
     )

@@ -73,6 +73,7 @@ class Tool:
     access: Access = Access.READ
     is_destructive: bool = False
     is_idempotent: bool = False
+    keeps_budget: bool = False
     reaches_out: bool = False  # it sets agents to work, or runs commands that somebody has named
     has_ended: Callable[[Mapping[str, Json]], bool] | None = None  # it can be waited for
     offered: Mapping[str, Tool] = field(
