@@ -140,6 +140,21 @@ def test_what_is_read_is_within_the_declared_bounds() -> None:
         read(start, {"size": 3})
 
 
+def test_a_budget_of_one_agent_has_the_least_amount_that_one_is_started_with() -> None:
+    from fleet.domain.queue import LEAST_SHARE_USD
+    from fleet.errors import InvalidInput
+
+    race = {"size": 3, "prompt": "p", "gates": ["true"]}
+    for op, name, given in (
+        ("task.create", "budget_usd", {"title": "t"}),
+        ("race.start", "budget_each_usd", race),
+    ):
+        assert read(OPERATIONS[op], given | {name: LEAST_SHARE_USD})
+        for too_little in (0, 0.001):
+            with pytest.raises(InvalidInput, match=f"at least {LEAST_SHARE_USD:g}, got {too_little}"):
+                read(OPERATIONS[op], given | {name: too_little})
+
+
 def test_outputs_survive_json() -> None:
     """A front end on another machine shows what this one would."""
     for operation in OPERATIONS.values():

@@ -127,6 +127,7 @@ def test_a_coder_that_is_not_installed_is_taken_with_a_warning(paused: System, w
         ["task", "create", "x", "--priority", "high"],
         ["task", "create", "x", "--tier", "luxury"],
         ["task", "create", "x", "--budget", "0"],
+        ["task", "create", "x", "--budget", "0.001"],
         ["task", "create", "x", "--budget", "nan"],
         ["task", "create", "x", "--cwd", "/"],
         ["task", "edit", "t-nothing"],

@@ -5,6 +5,8 @@ from __future__ import annotations
 from fleet.operations.fields import flag, integer, number, string, strings
 from fleet.operations.spec import Next, Operation, Shape
 
+LEAST_BUDGET_USD = 0.01  # of one agent: `domain.queue.LEAST_SHARE_USD`, which takes long to load
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +85,7 @@ class WorkStart(OfWork, InRepository, access="start"):
     gates: tuple[str, ...] = strings("Command that must succeed.", default=(), metavar="CMD")
     base_ref: str = string("Commit to start from.", default="HEAD")
     budget_usd: float | None = number("Total budget.", minimum=0, default=None)
-    budget_each_usd: float | None = number("Budget of each agent.", minimum=0, default=None)
+    budget_each_usd: float | None = number("Budget of each agent.", minimum=LEAST_BUDGET_USD, default=None)
 
     def __call__(self, call: Call) -> tuple[Any, list[Next]]:
         call.refuse_agent("gates", given=any(self.gates))

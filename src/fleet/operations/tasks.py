@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleet.operations import fields
-from fleet.operations.common import ListAll
+from fleet.operations.common import LEAST_BUDGET_USD, ListAll
 from fleet.operations.fields import choice, flag, integer, moment, number, shape, shapes, string, strings
 from fleet.operations.questions import QuestionView
 from fleet.operations.spec import Next, Operation, Shape
@@ -259,7 +259,7 @@ class TaskFields(Operation):
         "Name or label of a host that must do it.", default=None, option="needs", metavar="LABEL"
     )
     budget_usd: float | None = number(
-        "Budget of the task.", minimum=0, default=None, default_text="budget.task_usd"
+        "Budget of the task.", minimum=LEAST_BUDGET_USD, default=None, default_text="budget.task_usd"
     )
 
     @property
