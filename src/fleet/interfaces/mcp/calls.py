@@ -127,9 +127,7 @@ class ToolCall:
             return self._handle(self._call)
         call = self._identified()
         tool = self._tool
-        return self._perform(
-            self._handle, call, tool.access, call.arguments, keeps_budget=tool.keeps_budget
-        )
+        return self._perform(self._handle, call, tool.access, call.arguments, keeps_budget=tool.keeps_budget)
 
     def _perform(
         self,
@@ -210,7 +208,7 @@ class ToolCall:
             call = self._call
             assert call
             request = AnswerQuestion(question_id=name, answer=text)
-            own = Call(call.fleet, call.caller, {}, ())
+            own = Call(call.fleet, call.caller, {}, {})
             answered, _ = self._perform(request, own, request.meta.access, vars(request))
             self._replied = answered.id
 
