@@ -120,7 +120,7 @@ class SpawnService:
         if folder is None:
             return Admission()
         if project_at(folder) is None:
-            hint = "cd into one, or name a folder in one"
+            hint = "use a folder that is in one"
             raise InvalidInput(f"not a git repository: {folder!r}", hint=hint)
         found = self._checked(caller, folder, base) if caller.is_bounded else Admission()
         if access is not Access.START or not is_recorded:

@@ -201,7 +201,7 @@ class GitBoundary:
                         git("--literal-pathspecs", "checkout", "--quiet", "--", found.name, cwd=project)
                 case _:
                     problem = f"{found.kind} {found.name} cannot be restored"
-                    raise Conflict(problem, hint="accept it, or mend it")
+                    raise Conflict(problem, hint="accept it, or undo it yourself")
 
     def _restore_file(self, run: str, found: Outside) -> None:
         file = Path(found.name)
@@ -218,7 +218,7 @@ class GitBoundary:
         data = _content(self._kept_folder(run) / sha).data or b""
         if sha256(data).hexdigest() != sha:
             problem = f"what {found.name} held is not there any more"
-            raise Conflict(problem, hint="accept the change, or mend it")
+            raise Conflict(problem, hint="accept the change, or undo it yourself")
         file.parent.mkdir(parents=True, exist_ok=True)
         folders.write_whole(file, data.decode("utf-8", "surrogateescape"))
         file.chmod(int(mode, 8))

@@ -214,7 +214,12 @@ def _refuse_taken(wanted: Iterable[str], existing: Iterable[str]) -> None:
         key = name.lower()
         in_the_way = (taken.get(key), folders.get(key), *(taken.get(parent) for parent in _parents(key)))
         if other := next(filter(None, in_the_way), None):
-            problem = "exists already" if name == other else f"cannot stand beside branch {other!r}"
+            if name == other:
+                problem = "exists already"
+            elif key == other.lower():
+                problem = f"differs from branch {other!r} only in case, which some file systems ignore"
+            else:
+                problem = f"conflicts with branch {other!r}: git keeps one as a folder of the other"
             raise BranchTaken(f"branch {name!r} {problem}", hint="choose another name")
         folders |= dict.fromkeys(_parents(key), name)
         taken[key] = name
