@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 
 from fleet.bootstrap import open_fleet, open_store
 from fleet.interfaces.cli.mcp import TOOL_SETS
-from fleet.interfaces.mcp.calls import CallHandler, Refusal
+from fleet.interfaces.mcp.calls import CallHandler, Refusal, ToolCall
 from fleet.interfaces.mcp.sets import SETS, USUAL, chosen, tools_of
 from fleet.records.spawns import Spawns
 from tests.interfaces.conftest import ended_run, record
@@ -572,7 +572,7 @@ def test_a_store_that_cannot_be_used_is_left_once_and_nobody_elses_with_it(
     monkeypatch.setenv("FLEET_HOME", str(system.home))
     handler = CallHandler()
     tool = tools_of(SETS)["list_questions"]
-    slow, quick = (handler.begin(tool, {}, "", None) for _ in range(2))
+    slow, quick = (ToolCall(handler, tool, {}, "", None) for _ in range(2))
     assert slow.answer() == quick.answer() == {"questions": [], "decisions": [], "count": 0}
     handler.close()  # under both of them, as a store that has gone away
     opened = handler.fleet().store
@@ -580,7 +580,7 @@ def test_a_store_that_cannot_be_used_is_left_once_and_nobody_elses_with_it(
         assert isinstance(call.answer(), Refusal)
         call.close()
     assert handler.fleet().store is opened
-    assert handler.begin(tool, {}, "", None).answer() == {"questions": [], "decisions": [], "count": 0}
+    assert ToolCall(handler, tool, {}, "", None).answer() == {"questions": [], "decisions": [], "count": 0}
     assert [call["error"] for call in calls_in(system.home)] == ["StoreUnusable", "StoreUnusable"]
     handler.close(handler.fleet())
     assert handler.fleet().store is opened, "a fleet that has not used it says nothing about it"
@@ -592,7 +592,7 @@ def test_a_store_that_goes_while_questions_are_looked_for_is_told_of_in_words(
 ) -> None:
     monkeypatch.setenv("FLEET_HOME", str(system.home))
     handler = CallHandler()
-    call = handler.begin(tools_of(SETS)["list_questions"], {}, "", None)
+    call = ToolCall(handler, tools_of(SETS)["list_questions"], {}, "", None)
     answer = call.answer()
     handler.close()
     assert call.open_question(answer) is None
@@ -642,7 +642,7 @@ def test_a_damaged_store_is_repaired_in_a_shell_and_not_with_a_tool_that_lists(
     (system.home / "fleet.db").write_bytes(b"this is no database" * 1000)
     handler = CallHandler()
     for name in ("list_runs", "list_questions"):
-        told = handler.begin(tools_of(SETS)[name], {}, "", None).answer()
+        told = ToolCall(handler, tools_of(SETS)[name], {}, "", None).answer()
         assert isinstance(told, Refusal)
         assert told.hint.startswith("`fleet list --repair` in a shell rebuilds the records")
     handler.close()

@@ -92,9 +92,6 @@ class CallHandler:
         except FleetError as problem:
             log.error("call.unrecorded", extra={**event, "reason": problem.message})
 
-    def begin(self, tool: Tool, given: Mapping[str, Json] | None, client: str, peer: Peer) -> ToolCall:
-        return ToolCall(self, tool, given or {}, client, peer)
-
 
 class ToolCall:
     """One call, from its arguments to its answer. Its methods block; the last one is `close`."""

@@ -131,12 +131,11 @@ class Tools:
             known = ", ".join(self._tools)
             await run_sync(self._handler.record, None, {"tool": clean(wanted.name[:80]), "error": "NotFound"})
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {wanted.name[:80]!r}; there are {known}")
-        call = self._handler.begin(tool, wanted.arguments, client_of(context), peer_of(context))
+        given = wanted.arguments or {}
+        call = ToolCall(self._handler, tool, given, client_of(context), peer_of(context))
         try:
             person = Person(context, wanted.input_responses or {})
-            if handles.is_wanted(context) and (
-                handle := await _handle_for(call, tool, wanted.arguments or {})
-            ):
+            if handles.is_wanted(context) and (handle := await _handle_for(call, tool, given)):
                 return handle
             found = await _dealt_with(call, context, person)
             return found if isinstance(found, types.InputRequiredResult) else answered(found)
@@ -167,7 +166,7 @@ class Tools:
         tool = self._tools.get(handle.tool)
         if tool is None or tool.has_ended is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no task {wanted.task_id[:80]!r}")
-        call = self._handler.begin(tool, handle.arguments, client_of(context), peer_of(context))
+        call = ToolCall(self._handler, tool, handle.arguments, client_of(context), peer_of(context))
         person = Person(context, said)
         try:
             return await _state_of(handle, call, person)
