@@ -30,7 +30,7 @@ class ShowBoundary(OfRun, op="boundary.show", items="changes", examples=("fleet 
     def __call__(self, call: Call) -> tuple[list[OutsideRow], list[Next]]:
         run = call.fleet.runs.get(self.run)
         ways = [Next("boundary.accept", run=self.run), Next("boundary.restore", run=self.run)]
-        return [OutsideRow.of_run(run, one) for one in run.outside], ways if run.held else []
+        return [OutsideRow.of(one, run=run.id) for one in run.outside], ways if run.held else []
 
 
 class RestoreBoundary(
@@ -53,7 +53,7 @@ class RestoreBoundary(
         problems: list[str] = []
         if not self.dry_run:
             run, problems = call.fleet.boundary.restore(self.run, by=call.caller.name)
-        rows = tuple(OutsideRow.of_run(run, one) for one in changes)
+        rows = tuple(OutsideRow.of(one, run=run.id) for one in changes)
         return RestoredRun.of_call(call, run, restored=rows, problems=tuple(problems)), []
 
 

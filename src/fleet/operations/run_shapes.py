@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Self
 
-    from fleet.domain.boundary import Outside
     from fleet.domain.run import Run
     from fleet.operations.call import Call
     from fleet.ports.store import Record
@@ -54,10 +53,6 @@ class OutsideRow(Shape):
     weight: str = choice(("note", "restored", "hold"), key=True)
     run: str = string()
     turn: int = integer()
-
-    @classmethod
-    def of_run(cls, run: Run, change: Outside) -> OutsideRow:
-        return cls.of(change, run=run.id)
 
 
 class CommitRow(Shape):
@@ -170,8 +165,6 @@ class RunLine(Shape):
 
 
 class RunView(RunLine):
-    """Everything about a run."""
-
     task: str | None = string(key=True, optional=True)
     task_name: str | None = string(key=True, optional=True)
     mode: str = choice(("headless", "tmux"))
@@ -199,7 +192,7 @@ class RunView(RunLine):
         given = {
             "task_name": None,
             "load": None,
-            "changed_outside": tuple(OutsideRow.of_run(run, one) for one in run.outside),
+            "changed_outside": tuple(OutsideRow.of(one, run=run.id) for one in run.outside),
         }
         return super().of(run, **given | more)
 
