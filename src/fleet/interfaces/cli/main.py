@@ -127,16 +127,15 @@ class LazyGroup(Command, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        command = self.get_command(ctx, args[0])
-        if command is None and not args[0].startswith("-"):
-            from difflib import get_close_matches
-
-            close = get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean `fleet {close[0]}`?" if close else "run `fleet --help`"
-            raise InvalidInput(f"there is no command {args[0]!r}", hint=hint)
-        if command is None:
+        if command := self.get_command(ctx, args[0]):
+            return ALIASES.get(args[0], args[0]), command, args[1:]
+        if args[0].startswith("-"):
             return super().resolve_command(ctx, args)
-        return ALIASES.get(args[0], args[0]), command, args[1:]
+        from difflib import get_close_matches
+
+        close = get_close_matches(args[0], COMMANDS, n=1)
+        hint = f"did you mean `fleet {close[0]}`?" if close else "run `fleet --help`"
+        raise InvalidInput(f"there is no command {args[0]!r}", hint=hint)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, entries in SECTIONS.items():
@@ -209,10 +208,10 @@ def _run(given: list[str]) -> int:
         return _invoke(given or ["--help"])
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
-    except click.UsageError as error:
-        return _refuse(given, _sentence(error.format_message()), _usage_hint(error), 2)
     except click.ClickException as error:
-        return _refuse(given, _sentence(error.format_message()), "", error.exit_code)
+        message = error.format_message().strip().removesuffix(".")  # click ends it with a full stop
+        hint = _usage_hint(error) if isinstance(error, click.UsageError) else ""
+        return _refuse(given, message[:1].lower() + message[1:], hint, error.exit_code)
     except FleetError as error:
         return _refuse(given, _spelled(error.message_parts), _spelled(error.hint_parts), error.exit_code)
     except (KeyboardInterrupt, click.Abort) as stop:
@@ -235,24 +234,19 @@ def _invoke(given: list[str]) -> int:
     name = name if name in ("fleet", "flt") else "fleet"
     variable = f"_{name.upper()}_COMPLETE"
     if asked := os.environ.get(variable):
-        return _complete(name, variable, asked)
+        from contextlib import redirect_stderr
+        from io import StringIO
+
+        from click.shell_completion import shell_complete
+
+        with redirect_stderr(StringIO()):  # what goes wrong must not be written into somebody's command line
+            try:
+                return shell_complete(cli, {}, name, variable, asked)
+            except (FleetError, click.ClickException):
+                return 0
     with cli.make_context(name, given) as context:
         answer: object = cli.invoke(context)
     return answer if isinstance(answer, int) else 0
-
-
-def _complete(name: str, variable: str, asked: str) -> int:
-    """Answer a shell that completes. What goes wrong must not be written into somebody's command line."""
-    from contextlib import redirect_stderr
-    from io import StringIO
-
-    from click.shell_completion import shell_complete
-
-    with redirect_stderr(StringIO()):
-        try:
-            return shell_complete(cli, {}, name, variable, asked)
-        except (FleetError, click.ClickException):
-            return 0
 
 
 def _refuse(given: Sequence[str], message: str, hint: str, code: int) -> int:
@@ -271,50 +265,37 @@ def _harmless(text: str) -> str:
     return "\n".join(render.printable_lines(text))
 
 
-def _sentence(text: str) -> str:
-    """Put a message of click's into our voice: lower-case start, no full stop."""
-    text = text.strip().removesuffix(".")
-    return text[:1].lower() + text[1:]
-
-
 def _usage_hint(error: click.UsageError) -> str:
-    path = _documented(error.ctx) if error.ctx else "fleet"
+    path, context = "fleet", error.ctx
+    if context:
+        group, name = context.parent, context.info_name or ""
+        path = context.command_path
+        # One that cannot be called by its name has no --help; its group has.
+        if group and isinstance(group.command, click.Group) and not group.command.get_command(group, name):
+            path = group.command_path
     dashed = (
         "; a text that begins with a dash goes after `--`" if isinstance(error, click.NoSuchOption) else ""
     )
     return f"run `{path} --help`{dashed}"
 
 
-def _documented(context: click.Context) -> str:
-    """Return the command that has a --help: the group's own, of one that cannot be called by its name."""
-    group, name = context.parent, context.info_name or ""
-    if group and isinstance(group.command, click.Group) and not group.command.get_command(group, name):
-        return group.command_path
-    return context.command_path
-
-
 def _crashed(error: Exception, given: Sequence[str]) -> int:
+    import time
     import traceback
 
     text = "".join(traceback.format_exception(error))
     if os.environ.get("FLEET_DEBUG") == "1":
         render.say(text)
     try:
-        hint = f"this is a fault of fleet's; the traceback is in {_keep(text)}"
+        from fleet.bootstrap import home_folder
+
+        folder = home_folder() / "logs"
+        path = folder / f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", errors="backslashreplace") as file:
+            file.write(text)
+        hint = f"this is a fault of fleet's; the traceback is in {path}"
     except OSError as trouble:
         hint = f"the traceback could not be kept ({trouble}); run again with FLEET_DEBUG=1 to see it"
     return _refuse(given, f"unexpected {type(error).__name__}: {error}", hint, 1)
-
-
-def _keep(text: str) -> str:
-    import time
-
-    from fleet.bootstrap import home_folder
-
-    folder = home_folder() / "logs"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = folder / f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", errors="backslashreplace") as file:
-        file.write(text)
-    return str(path)
