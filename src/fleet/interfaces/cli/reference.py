@@ -23,34 +23,25 @@ NOTE = "Note: "
 def with_reference(page: str) -> str:
     """Return a page with its reference brought up to date."""
     begin = page.index(f"## {next(iter(SECTIONS))}\n")
-    notes = dict(_notes(page[begin:]))
-    parts = [f"{part}{notes.get(_path_in(part), '')}" for part in _sections()]
-    return page[:begin] + "\n".join(parts)
-
-
-def _notes(page: str) -> Iterator[tuple[str, str]]:
-    """Find what was written by hand below each command."""
-    for part in re.split(r"^(?=#+ )", page, flags=re.MULTILINE):
+    notes: dict[str, str] = {}  # what was written by hand below each command
+    for part in re.split(r"^(?=#+ )", page[begin:], flags=re.MULTILINE):
         body, mark, note = part.partition(f"\n{NOTE}")
         if mark:
-            yield _path_in(body), f"\n{NOTE}{note.rstrip()}\n"
+            notes[_path_in(body)] = f"\n{NOTE}{note.rstrip()}\n"
+    parts: list[str] = []
+    for section, entries in SECTIONS.items():
+        parts.append(f"## {section}\n")
+        for name in entries:
+            command = cli.get_command(click.Context(cli), name)
+            assert command is not None
+            parts.extend(_command(f"fleet {name}", command, "###"))
+    return page[:begin] + "\n".join(f"{part}{notes.get(_path_in(part), '')}" for part in parts)
 
 
 def _path_in(part: str) -> str:
     """Return the command that a heading names, without its arguments."""
     found = re.match(r"#+ `(fleet(?: [a-z]+)*)", part)
     return found[1] if found else ""
-
-
-def _sections() -> Iterator[str]:
-    """Yield each part of the reference: the heading of a section, or a command."""
-    context = click.Context(cli)
-    for section, entries in SECTIONS.items():
-        yield f"## {section}\n"
-        for name in entries:
-            command = cli.get_command(context, name)
-            assert command is not None
-            yield from _command(f"fleet {name}", command, "###")
 
 
 def _command(path: str, command: click.Command, heading: str) -> Iterator[str]:
@@ -60,7 +51,10 @@ def _command(path: str, command: click.Command, heading: str) -> Iterator[str]:
         if isinstance(param, click.Argument)
     ]
     group = ["COMMAND"] if isinstance(command, click.Group) else []
-    text, _, example = _plain(command.help or "").partition("Example:")
+    unmarked = re.sub(
+        r"^ +", "", (command.help or "").replace("\b\n", "").replace("\b", ""), flags=re.MULTILINE
+    )
+    text, _, example = unmarked.partition("Example:")
     parts = [f"{heading} `{' '.join([path, *group, *arguments])}`", text.strip()]
     if example.strip():
         parts.append("```sh\n" + "\n".join(line.strip() for line in example.strip().splitlines()) + "\n```")
@@ -71,11 +65,6 @@ def _command(path: str, command: click.Command, heading: str) -> Iterator[str]:
     if isinstance(command, click.Group):
         for name, child in command.commands.items():
             yield from _command(f"{path} {name}", child, f"{heading}#")
-
-
-def _plain(text: str) -> str:
-    """Return a help text without click's marks."""
-    return re.sub(r"^ +", "", text.replace("\b\n", "").replace("\b", ""), flags=re.MULTILINE)
 
 
 def _option(option: click.Option) -> str:
