@@ -277,7 +277,7 @@ def _options(field: Field) -> list[click.Option]:
     words = [long, field.name, *([f"-{field.short}"] if field.short else ())]
     if field.kind == "flag":
         return [click.Option(words, is_flag=True, help=field.help)]
-    help_ = field.help + _default_text(field)
+    default = field.default_text or (field.default if isinstance(field.default, str | int | float) else "")
     several = field.kind in ("strings", "table") and not field.split
     metavar = field.metavar or "|".join(field.choices) or _METAVARS.get(field.kind)
     made = [
@@ -285,7 +285,7 @@ def _options(field: Field) -> list[click.Option]:
             words,
             multiple=several,
             metavar=metavar,
-            help=help_,
+            help=field.help + ("" if default == "" else f" [default: {default}]"),
             shell_complete=common.completing(field.complete, field.choices),
         )
     ]
@@ -301,13 +301,6 @@ def _file_option(field: Field) -> click.Option:
 
 def _file_word(field: Field) -> str:
     return f"--{field.file_option}" if field.file_option else f"{long_option(field)}-file"
-
-
-def _default_text(field: Field) -> str:
-    if field.default_text:
-        return f" [default: {field.default_text}]"
-    is_plain = isinstance(field.default, str | int | float) and field.default != ""
-    return f" [default: {field.default}]" if is_plain else ""
 
 
 def _help(operation: type[Operation]) -> str:
@@ -332,7 +325,11 @@ def _request(operation: type[Operation], given: Mapping[str, Any]) -> Operation:
 def _value(field: Field, given: Mapping[str, Any]) -> Any:
     """Return what the words of a command line say of a field; None if they say nothing."""
     if field.flags:
-        return _one_flag(field, given)
+        said = [word for word in field.choices if given.get(f"{field.name}_{word}")]
+        if len(said) > 1 or (field.is_required and not said):
+            *others, last = (f"--{word}" for word in field.choices)
+            raise InvalidInput(f"give one of {', '.join(others)} and {last}")
+        return said[0] if said else None
     value = given.get(field.name)
     if field.file and field.position:  # the argument is the file
         return _text_or_file(field, None, value)
@@ -357,14 +354,6 @@ def _pair(field: Field, word: str) -> tuple[str, str]:
         long = long_option(field)
         raise InvalidInput(f"{long} {word!r} is not NAME=VALUE", hint=f"for example `{long} area=billing`")
     return name, value
-
-
-def _one_flag(field: Field, given: Mapping[str, Any]) -> str | None:
-    said = [word for word in field.choices if given.get(f"{field.name}_{word}")]
-    if len(said) > 1 or (field.is_required and not said):
-        *others, last = (f"--{word}" for word in field.choices)
-        raise InvalidInput(f"give one of {', '.join(others)} and {last}")
-    return said[0] if said else None
 
 
 def _text_or_file(field: Field, text: str | None, file: str | None) -> str | None:
@@ -404,10 +393,7 @@ def _identify_for_repair(fleet: Fleet) -> Caller:
 
 
 def _perform(request: Operation, fleet: Fleet, *, is_repair: bool = False) -> tuple[Any, list[Next]]:
-    def reopened(folder: str | None) -> Fleet:
-        from fleet.bootstrap import open_fleet
-
-        return open_fleet(fleet.home, folder, {}, make_store=lambda: fleet.store)
+    from fleet.bootstrap import open_fleet
 
     call, meta = Call(fleet, _identify_for_repair if is_repair else identify), request.meta
     return perform(
@@ -415,7 +401,7 @@ def _perform(request: Operation, fleet: Fleet, *, is_repair: bool = False) -> tu
         call,
         meta.access,
         vars(request),
-        reopen=reopened,
+        reopen=lambda folder: open_fleet(fleet.home, folder, {}, make_store=lambda: fleet.store),
         from_conversation=False,
         keeps_budget=meta.keeps_budget,
     )

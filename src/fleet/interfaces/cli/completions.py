@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def names_of(what: str, command: str) -> list[tuple[str, str]]:
     """Return coders, branches, tasks or questions, or what an operation lists; never an error."""
-    names = _NAMES.get(what) or _listed_by(what)
+    names = _NAMES.get(what) or partial(_listed_by, what)
     try:
         with opened() as fleet:
             return [(name, render.printable(about)) for name, about in names(fleet, command)]
@@ -45,21 +46,17 @@ def _settings(fleet: Fleet, _: str) -> Iterable[tuple[str, str]]:
             yield from ((f"coders.{name}.{key}", one.help) for key, one in CODER_SETTINGS.items())
 
 
-def _listed_by(op: str) -> Callable[[Fleet, str], Iterable[tuple[str, str]]]:
+def _listed_by(op: str, fleet: Fleet, _: str) -> Iterable[tuple[str, str]]:
     """Offer the ids of what an operation lists, ended ones too."""
+    from fleet.interfaces.cli.commands import identify
+    from fleet.operations.call import Call
+    from fleet.operations.reading import read
+    from fleet.operations.registry import operation_named
 
-    def listed(fleet: Fleet, _: str) -> Iterable[tuple[str, str]]:
-        from fleet.interfaces.cli.commands import identify
-        from fleet.operations.call import Call
-        from fleet.operations.reading import read
-        from fleet.operations.registry import operation_named
-
-        request = read(operation_named(op), {"all": True})
-        for item in request(Call(fleet, identify))[0]:
-            about = getattr(item, "prompt", "") or getattr(item, "name", "") or getattr(item, "into", "")
-            yield item.id, f"{item.state} · {render.first_line(about)}"
-
-    return listed
+    request = read(operation_named(op), {"all": True})
+    for item in request(Call(fleet, identify))[0]:
+        about = getattr(item, "prompt", "") or getattr(item, "name", "") or getattr(item, "into", "")
+        yield item.id, f"{item.state} · {render.first_line(about)}"
 
 
 _NAMES: Mapping[str, Callable[[Fleet, str], Iterable[tuple[str, str]]]] = {

@@ -74,7 +74,9 @@ def _table(runs: Sequence[RunLine], width: int | None) -> list[str]:
         "batch": lambda run: run.batch or "",
         "coder": lambda run: run.coder,
         "model": lambda run: run.model,
-        "state": _state,
+        "state": lambda run: (
+            f"{run.state}{' (held)' if run.held else ''}{' (removed)' if run.is_removed else ''}"
+        ),
         "age": lambda run: render.age_since(run.state_since),
         "cpu": lambda run: f"{run.load.cpu_percent:.0f}%" if run.load else "",
         "mem": lambda run: render.megabytes(run.load.memory_bytes) if run.load else "",
@@ -91,11 +93,6 @@ def _table(runs: Sequence[RunLine], width: int | None) -> list[str]:
         styles={"state": lambda run: render.STATE_COLOURS.get(run.state, ""), "last line": lambda run: "dim"},
     )
     return table.lines(runs, width)
-
-
-def _state(run: RunLine) -> str:
-    held, removed = " (held)" if run.held else "", " (removed)" if run.is_removed else ""
-    return f"{run.state}{held}{removed}"
 
 
 def _totals(runs: Sequence[RunLine]) -> str:
