@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 CLIENTS = ("claude", "codex", "gemini", "copilot", "opencode", "cursor", "vscode")
 VERBS = {"add": "added", "update": "updated", "remove": "removed", "keep": "kept", "same": "as it was"}
 PLANS = {"add": "adds", "update": "updates", "remove": "removes", "keep": "keeps", "same": "leaves"}
-
-
 ASK_SECONDS = 30  # for the newest version
 client_option = click.option(
     "--client", "clients", multiple=True, type=click.Choice(CLIENTS), help="Only these."

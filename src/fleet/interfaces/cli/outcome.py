@@ -199,9 +199,7 @@ def changed(one: OutsideRow) -> str:
 
 def difference(diff: DiffCount) -> str:
     """Put how far a run is from its base into a few letters."""
-    if not diff.files:
-        return ""
-    return f"+{diff.added} -{diff.removed} in {render.plural(diff.files, 'file')}"
+    return f"+{diff.added} -{diff.removed} in {render.plural(diff.files, 'file')}" if diff.files else ""
 
 
 logs = by_hand(

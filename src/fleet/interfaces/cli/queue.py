@@ -131,7 +131,6 @@ def _underway(queue: ops.QueueView, width: int | None) -> list[str]:
 
 
 def _tally(queue: ops.QueueView) -> str:
-    """Return how many tasks there are in each state."""
     shown = len(queue.tasks)
     more = f" ({shown} shown, see all with -n {queue.in_progress})" if queue.in_progress > shown else ""
     parts = (

@@ -132,7 +132,6 @@ def _undo(session: Session, request: UndoRun, *, is_list: bool, as_json: bool) -
 
 
 def _tell_remains(run: RunView, remains: Remains) -> str:
-    """Say what is left of a run's work, and what is not."""
     said: list[str] = []
     if not remains.snapshot:
         said.append(f"no snapshot of it is left: {remains.damage or f'{run.saved_ref} is gone'}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -122,9 +123,8 @@ def has_person() -> bool:
 
 
 def is_coloured(stream: TextIO) -> bool:
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return False
-    return is_terminal(stream)
+    is_unwanted = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return not is_unwanted and is_terminal(stream)
 
 
 def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
@@ -193,9 +193,7 @@ class Harmless:
 
 def width_of(text: str) -> int:
     """Return how many columns a printable text takes up."""
-    if text.isascii():
-        return len(text)
-    return sum(_columns(letter) for letter in text)
+    return len(text) if text.isascii() else sum(map(_columns, text))
 
 
 def _columns(letter: str) -> int:
@@ -240,10 +238,7 @@ def words(state: str) -> str:
 
 def tally(states: Iterable[str]) -> str:
     """Return how many there are of each: 3 running, 1 blocked."""
-    counts: dict[str, int] = {}
-    for state in states:
-        counts[state] = counts.get(state, 0) + 1
-    return ", ".join(f"{number} {state}" for state, number in counts.items())
+    return ", ".join(f"{number} {state}" for state, number in Counter(states).items())
 
 
 # numbers
@@ -352,8 +347,6 @@ class Table(Generic[Item]):
 
 
 class _Column:
-    """One column of a table: its cells, and how wide they are."""
-
     def __init__(self, heading: str, cells: Sequence[str], is_right: bool) -> None:
         text = "".join(cells)  # to look at each cell would take ten times as long
         self.heading, self.is_right, self.is_ascii = heading, is_right, text.isascii()

@@ -65,9 +65,7 @@ def _project_top() -> Path:
     if project is None:
         hint = "run `git init`, or change into one"
         raise UnusableRepository(f"{Path.cwd()} is not inside a git repository", hint=hint)
-    if (project / ".git").is_file():
-        return Path(repository_at(".").top)
-    return project
+    return Path(repository_at(".").top) if (project / ".git").is_file() else project
 
 
 @click.group(invoke_without_command=True)

@@ -76,8 +76,7 @@ def _tell_status(operation: type[Operation], *, as_json: bool) -> int:
         word = "draining, up" if status.is_draining else "up" if status.is_ready else "coming up"
         since = ""
         if status.since and status.is_ready:
-            began = render.date(status.since)
-            since = f" for {render.age_since(status.since)} (since {began})"
+            since = f" for {render.age_since(status.since)} (since {render.date(status.since)})"
         render.out(f"{word}{since}, pid {status.pid}, {kind}, fleet {status.version}")
         if status.is_draining:
             render.say(
