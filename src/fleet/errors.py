@@ -223,10 +223,8 @@ class IllegalTransition(Conflict):
 class DiskFull(OverLimit):
     def __init__(self, path: str, free_mb: int, wanted_mb: int) -> None:
         message = f"only {free_mb} MB are free on the disk of {path}, and {wanted_mb} MB must stay free"
-        lower = Shell("fleet config set")
-        super().__init__(
-            message, hint=("run ", Shell("fleet clean"), ", or lower limits.min_free_mb with ", lower)
-        )
+        clean, lower = Shell("fleet clean"), Shell("fleet config set")
+        super().__init__(message, hint=("run ", clean, ", or lower limits.min_free_mb with ", lower))
 
 
 class NoRoom(OverLimit):

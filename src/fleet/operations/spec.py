@@ -122,8 +122,7 @@ class Shape(Declared):
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
         """Read what `to_json` wrote, perhaps that of another version: what it lacks is None."""
-        values = {name: _from_json(field, body.get(name)) for name, field in cls.fields.items()}
-        return cls(**values)
+        return cls(**{name: _from_json(field, body.get(name)) for name, field in cls.fields.items()})
 
 
 _NESTED = frozenset({"strings", "shape", "shapes", "table", "json", "next"})
@@ -159,7 +158,11 @@ def json_of(value: Any, spell: Callable[[Next], Json] | None = None) -> Any:
 def _from_json(field: Field, value: Any) -> Any:
     match field.kind:
         case "moment":
-            return _seconds_of(value) if value else None
+            if not value:
+                return None
+            from datetime import datetime
+
+            return datetime.fromisoformat(value).timestamp()
         case "strings":
             return tuple(value or ())
         case "shape":
@@ -180,13 +183,6 @@ def iso_time(seconds: float | None) -> str | None:
         return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(seconds))
     except (OverflowError, ValueError, OSError):  # no calendar has it
         return None
-
-
-def _seconds_of(moment: str) -> float:
-    """Return the time that `iso_time` wrote."""
-    from datetime import datetime
-
-    return datetime.fromisoformat(moment).timestamp()
 
 
 class Meta:

@@ -106,7 +106,15 @@ def collect_workflow_result(call: Call) -> Answer:
     found = _asked(call, ops.ShowWorkflow)
     told = _workflow(found)
     if call.flag("include_all_stages"):
-        told["stage_results"] = [_stage_result(stage) for stage in found.stages]
+        told["stage_results"] = [
+            {
+                "index": stage.index,
+                "name": stage.name,
+                "status": _STAGE_STATES.get(stage.state, stage.state),
+                "result": _combined(stage.results) if stage.results else None,
+            }
+            for stage in found.stages
+        ]
     else:
         told["final_result"] = None if found.result is None else _outcome(found.result)
         told["final_results"] = [_outcome(each) for each in found.results]
@@ -212,15 +220,6 @@ def _state(one: ops.WorkflowView) -> str:
 
 def _elapsed(start: float | None, end: float | None) -> str:
     return age((end or time.time()) - (start or 0))
-
-
-def _stage_result(stage: ops.StageRow) -> dict[str, Json]:
-    return {
-        "index": stage.index,
-        "name": stage.name,
-        "status": _STAGE_STATES.get(stage.state, stage.state),
-        "result": _combined(stage.results) if stage.results else None,
-    }
 
 
 def _combined(results: Sequence[ops.OutcomeRow]) -> dict[str, Json]:

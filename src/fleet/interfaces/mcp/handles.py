@@ -49,13 +49,12 @@ class Handle(NamedTuple):
 
     def told(self, status: str, message: str = "", **more: Any) -> dict[str, Any]:
         """Return it as the protocol has it."""
-        now = time.time()
         return {
             "taskId": self.id,
             "status": status,
             **({"statusMessage": message} if message else {}),
             "createdAt": _moment(self.since),
-            "lastUpdatedAt": _moment(now),
+            "lastUpdatedAt": _moment(time.time()),
             "ttlMs": None,
             "pollIntervalMs": POLL_EVERY_MS,
             **more,
