@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
 
 class QuestionView(Shape):
-    """A question of a task's agent."""
-
     id: str = string(key=True)
     task: str = string()
     text: str = string()

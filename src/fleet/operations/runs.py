@@ -21,8 +21,6 @@ LONGEST_ENTRY = 2_000  # characters of a log entry over MCP
 
 
 class OfRun(Operation):
-    """An operation on one run."""
-
     run: str = string(
         "Branch or id.", brief="branch, id or task_name", position=1, metavar="BRANCH", complete="branch"
     )

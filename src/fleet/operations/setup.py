@@ -41,8 +41,6 @@ class ConfigFile(Shape):
 
 
 class ConfigFiles(Shape):
-    """The files that hold the configuration."""
-
     user: ConfigFile = shape(ConfigFile, "For all projects.", key=True)
     project: ConfigFile | None = shape(
         ConfigFile, "For this project; null outside of one.", key=True, optional=True

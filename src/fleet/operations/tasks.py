@@ -137,8 +137,6 @@ class Neighbour(Shape):
 
 
 class LogEntry(Shape):
-    """An entry of a task's log."""
-
     at: float | None = moment()
     kind: str | None = string()
     text: str | None = string()
@@ -152,8 +150,6 @@ class LogEntry(Shape):
 
 
 class TaskDetail(TaskView):
-    """All about one task."""
-
     state_since: float | None = moment()
     effective: Choice = shape(Choice)
     run_state: str | None = string(optional=True)

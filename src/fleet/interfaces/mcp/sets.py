@@ -58,7 +58,6 @@ def chosen(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def tools_of(names: Iterable[str]) -> Mapping[str, Tool]:
-    """Return the tools of sets, by name."""
     found = dict[str, Tool]()
     for name in names:
         if name in COMPAT:
