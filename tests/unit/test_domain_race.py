@@ -29,7 +29,7 @@ from fleet.domain.run import Diff
 from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Answer, Trial, TrialState
 from fleet.work.race.behaviour import SAME
-from fleet.work.race.judging import duel_task, read_vote
+from fleet.work.race.duels import duel_task, read_vote
 from fleet.work.race.model import (
     Candidate,
     End,

@@ -16,7 +16,7 @@ from fleet.domain.trial import Trial
 from fleet.errors import FleetError, GitFailed, OverLimit, Unavailable
 from fleet.work.race import model
 from fleet.work.race.behaviour import digest_behaviour, parsed_paths
-from fleet.work.race.judging import duel_id, duel_task, read_vote
+from fleet.work.race.duels import duel_id, duel_task, read_vote
 from fleet.work.race.model import Candidate, End, Fate, Race, RaceState
 from fleet.work.race.records import ASKS, WORK, Races
 from fleet.work.race.scorecard import Duel, Outcome, Scorecard, Trials, score
