@@ -203,7 +203,6 @@ class Setting(Generic[T]):
 
     @property
     def variable(self) -> str:
-        """Its environment variable."""
         return "FLEET_" + self.key.upper().replace(".", "_")
 
     def parse(self, text: str) -> T:
@@ -360,7 +359,6 @@ class Settings:
         return source.describe(tuple(key.split(".", 2))) if source else "default"
 
     def coder_names(self) -> list[str]:
-        """Return the names of the coders that a file says something about."""
         return sorted(self.coders)
 
     def coder_table(self, name: str) -> Mapping[str, Json]:
@@ -403,7 +401,6 @@ class Settings:
         )
 
     def workspaces_root(self, project: Path) -> Path:
-        """Return the folder that holds the workspaces of a project."""
         if not self.project_workspaces:
             return self.home / "workspaces" / slug(self.project_name or project.name)
         try:

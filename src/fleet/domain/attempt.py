@@ -68,8 +68,6 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a turn of a task's run ended."""
-
     result: Result
     now: float
     can_resume: bool  # the coder continues its own session

@@ -38,8 +38,6 @@ Kind = EventKind  # the old name, which coders in other packages import
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One fact."""
-
     kind: EventKind
     text: str = ""
     data: Mapping[str, Json] = field(default_factory=dict[str, Json])

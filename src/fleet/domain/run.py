@@ -173,7 +173,6 @@ class Run:
         return replace(self, state=state, state_since=now, state_reason=reason or "", waits_for="")
 
     def want(self, wanted: Wanted, *, delete_branch: bool = False) -> Run:
-        """Return the run with another wish on it."""
         return replace(self, wanted=wanted, delete_branch=delete_branch, waits_for="").without_nothing()
 
     def switch(self, mode: Mode) -> Run:

@@ -67,8 +67,6 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Whose call it is, as the store tells."""
-
     run: Run | None = None  # None: a person's
     depth: int = 0  # of that run
     repositories: tuple[str, ...] = ()  # a person's: (): all; an agent's: what there is besides its own

@@ -45,7 +45,6 @@ class Story:
     needs_approval: str = ""
 
     def take(self, event: Event) -> Story:
-        """Return the story with one more event in it."""
         match event.kind:
             case EventKind.TURN_START:
                 return Story(
@@ -193,7 +192,6 @@ def _cause(story: Story, process: AgentProcess) -> Cause:
 
 
 def describe_exit(code: int | None) -> str:
-    """Put an exit code into words."""
     match code:
         case None:
             return "the agent ended with an unknown exit code"

@@ -64,8 +64,6 @@ FAILING: dict[str, Step] = {  # steps that only end the turn, and what they say 
 
 
 class TurnFailed(Exception):
-    """The turn is over, and not well."""
-
     def __init__(self, reason: str, **data: Json) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -129,7 +127,6 @@ def session_folder() -> str:
 
 
 def scenario_of(prompts: list[str], path: str) -> Json:
-    """The scenario of the last of a session's prompts."""
     if INLINE in prompts[-1]:
         return inline_scenario(prompts[-1])
     earlier = next((prompt for prompt in reversed(prompts) if INLINE in prompt), "")

@@ -52,7 +52,6 @@ def module_of(name: str, part: str) -> str:
 
 
 def kinds() -> Iterator[KindOfWork[Any]]:
-    """Yield the declaration of every kind."""
     yield from map(_declared_in, (module_of(name, "kind") for name in KINDS))
 
 

@@ -206,8 +206,6 @@ def reach(value: Json, path: str) -> Json:
 
 
 class _Table:
-    """A TOML table, read field by field."""
-
     def __init__(self, path: str, fields: Mapping[str, object]) -> None:
         self._path = path
         self.fields = fields

@@ -41,7 +41,6 @@ def write(path: str, number: int) -> None:
 
 
 def sync(path: str) -> None:
-    """Force the number to the disk."""
     with suppress(OSError), _opened(path, os.O_RDONLY) as handle:
         os.fsync(handle)
 

@@ -16,7 +16,6 @@ class RaceKind(KindOfWork["Race"]):
     id_prefix = "r-"
 
     def branches(self, store: Store, work: Race) -> tuple[str, ...]:
-        """The winner's branch."""
         return tuple(one.branch for one in work.entries if one.number == work.winner and one.branch)
 
 

@@ -107,7 +107,6 @@ class Race(Work):
 
     @property
     def tasks(self) -> tuple[TaskId, ...]:
-        """The tasks of its candidates."""
         return tuple(self.task_of(number) for number in range(1, self.size + 1))
 
     def task_of(self, number: int) -> TaskId:

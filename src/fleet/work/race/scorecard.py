@@ -83,8 +83,6 @@ class Suite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """One candidate on the card."""
-
     entry: Candidate
     standing: CandidateStatus
     reason: str = ""

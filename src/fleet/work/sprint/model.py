@@ -149,8 +149,6 @@ class SprintState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """A phase that passed its VERIFY."""
-
     commit: str
     notes: str = ""
 

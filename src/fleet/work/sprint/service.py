@@ -52,7 +52,6 @@ class SprintService(WorkService[Sprint]):
         return not work.has_ended or bool(work.unlanded)
 
     def pairs_of(self, sprint: Sprint) -> tuple[Pair, ...]:
-        """Return the pairs that it has had so far."""
         return tuple(pair for name in sprint.pairs if (pair := self._pair_records.peek(name)))
 
     def question_of(self, pairs: Iterable[Pair]) -> str:

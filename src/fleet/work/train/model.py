@@ -208,8 +208,6 @@ def cancelled(train: Train) -> Train:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What is so of a branch now."""
-
     tip: str = ""
     is_at_work: bool = False  # its agent is not done yet
     trouble: str = ""  # why it cannot be taken at all

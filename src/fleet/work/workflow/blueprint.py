@@ -99,8 +99,6 @@ def read_blueprint(
 
 
 class _Place(NamedTuple):
-    """Where a stage stands."""
-
     names: Sequence[str]
     within: Callable[[str], object] | None
     depth: int

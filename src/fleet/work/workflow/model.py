@@ -62,8 +62,6 @@ SETTLED = frozenset({StageState.DONE, StageState.FAILED, StageState.SKIPPED, Sta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One stage, as it is wanted."""
-
     name: str
     kind: StageKind = StageKind.AGENT
     coder: str = ""
@@ -112,8 +110,6 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a stage is."""
-
     state: StageState = StageState.WAITING
     reason: str = ""
     is_cut: bool = False  # skipped because something that it needs failed
@@ -176,7 +172,6 @@ class Workflow(Work):
         return self.is_paused or self.needs_person
 
     def index_of(self, name: str) -> int:
-        """Return the number of a stage, given its name or number."""
         for index, stage in enumerate(self.stages):
             if name in (stage.name, str(index)):
                 return index

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StageEntry:
-    """One entry of a stage's log."""
-
     index: int  # of the stage
     tried: int  # in which try …
     round: int  # … and which round of it

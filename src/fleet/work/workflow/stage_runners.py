@@ -273,8 +273,6 @@ class GateRunner(StageRunner[Trial]):
 
 
 class WorkflowRunner(StageRunner[Workflow]):
-    """A workflow within a workflow."""
-
     def _part(self, order: StageOrder) -> Workflow:
         parent = order.workflow
         child = Workflow(
