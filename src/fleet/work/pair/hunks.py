@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TypeAlias
 
 Changed: TypeAlias = Mapping[str, tuple[range, ...]]  # by file: lines as they are after the change
@@ -29,7 +29,10 @@ def changed_lines(diff: str) -> Changed:
         elif (hunk := _HUNK.match(line)) and name:
             removed, start, added = int(hunk[1] or 1), int(hunk[2]), int(hunk[3] or 1)
             changed[name].append(range(start, start + added) if added else range(start, start + 2))
-            _skip(lines, removed + added)
+            left = removed + added  # of the hunk's content: a line of it may look like anything
+            while left > 0 and (content := next(lines, None)) is not None:
+                # "\ No newline at end of file" is no line of either side.
+                left -= not content.startswith("\\")
     return {name: tuple(ranges) for name, ranges in changed.items() if name}
 
 
@@ -40,15 +43,6 @@ def touches(changed: Changed, name: str, line: int | None) -> bool:
 def plain_path(name: str) -> str:
     """Return a path as git spells it."""
     return name.strip().removeprefix("./")
-
-
-def _skip(lines: Iterator[str], count: int) -> None:
-    """Pass over the content of a hunk: a line of it may look like anything."""
-    while count > 0:
-        line = next(lines, None)
-        if line is None:
-            return
-        count -= not line.startswith("\\")  # "\ No newline at end of file" is no line of either side
 
 
 def _name_in(header: str) -> str:

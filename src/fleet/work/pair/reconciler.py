@@ -68,24 +68,20 @@ class PairReconciler(Reconciler[Pair]):
             return True
         if not task.is_at_rest:
             return False
+        run = self._context.runs.of_task(task)
         if task.asks < pair.asked:
-            return self._ask_doer(pair, task)
+            doer_model = _doer_model(pair)
+            self._tasks.update(task.id, lambda task: replace(task, gates=_gates_now(pair), model=doer_model))
+            if doer_model and run is not None:
+                self._context.runs.update(run.id, lambda run: replace(run, model=doer_model))
+            return self._ask(task, pair.asked, prompts.more_prompt(pair), anew=prompts.anew_prompt(pair))
         if task.state is TaskState.BLOCKED:
             return self._write(pair, model.doer_failed(pair, task.reason))
-        run = self._context.runs.of_task(task)
         if run is not None and run.has_work:
             return False
         if _good_result(run) is None:
             return self._write(pair, model.doer_failed(pair, f"its task was closed ({task.close_reason})"))
         return self._write(pair, model.doer_ended(pair, task.base))
-
-    def _ask_doer(self, pair: Pair, task: Task) -> bool:
-        doer_model = _doer_model(pair)
-        self._tasks.update(task.id, lambda task: replace(task, gates=_gates_now(pair), model=doer_model))
-        run = self._context.runs.of_task(task)
-        if doer_model and run is not None:
-            self._context.runs.update(run.id, lambda run: replace(run, model=doer_model))
-        return self._ask(task, pair.asked, prompts.more_prompt(pair), anew=prompts.anew_prompt(pair))
 
     def _ask(self, task: Task, number: int, prompt: str, *, anew: str) -> bool:
         """Ask a task's agent for more in its session, or a fresh one where it cannot go on with that."""
