@@ -41,7 +41,11 @@ class RaceReconciler(Reconciler[Race]):
             return self._cancel(work)
         if work.state is RaceState.RACING:
             return self._have_made(work)
-        return self._have_tried(work)
+        trials = {trial.id: trial for trial in self._trials_of(work)}
+        card = score(work, trials)
+        if card.wanted:
+            return self._ensure_trials(card.wanted)
+        return self._have_judged(work, card, trials)
 
     # candidates
 
@@ -109,14 +113,6 @@ class RaceReconciler(Reconciler[Race]):
         )
 
     # trials
-
-    def _have_tried(self, race: Race) -> bool:
-        """See to it that everything is tried that must be; once it is, write down how the race came out."""
-        trials = {trial.id: trial for trial in self._trials_of(race)}
-        card = score(race, trials)
-        if card.wanted:
-            return self._ensure_trials(card.wanted)
-        return self._have_judged(race, card, trials)
 
     def _trials_of(self, race: Race) -> list[Trial]:
         return [found for trial in model.all_trials(race) if (found := self._context.trials.peek(trial.id))]

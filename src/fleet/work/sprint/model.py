@@ -240,16 +240,7 @@ def cancel_sprint(sprint: Sprint) -> Sprint:
 
 def write_progress(sprint: Sprint) -> str:
     """Return progress.json: what is done is what passed its VERIFY."""
-    document: dict[str, Json] = {
-        "project": sprint.project.rpartition("/")[2],
-        "plan_file": PLAN,
-        "created": time.strftime("%Y-%m-%d", time.gmtime(sprint.created_at)),
-        "tasks": [*_entries(sprint)],
-    }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-
-
-def _entries(sprint: Sprint) -> Iterator[Json]:
+    tasks: list[Json] = []
     for number, phase in enumerate(sprint.plan, 1):
         passed = sprint.verified[number - 1] if number <= len(sprint.verified) else None
         is_blocked = sprint.state is SprintState.STOPPED and number == sprint.phase
@@ -259,7 +250,14 @@ def _entries(sprint: Sprint) -> Iterator[Json]:
         check = f"VERIFY phase {number}: {phase.verify or phase.title}"
         for id, step, type, tier, note in (*rows, (f"V{number}", check, "verify", "premium", notes)):
             entry: dict[str, Json] = {"id": id, "step": step, "type": type, "status": status, "tier": tier}
-            yield entry | {"commit": commit, "notes": note}
+            tasks.append(entry | {"commit": commit, "notes": note})
+    document: dict[str, Json] = {
+        "project": sprint.project.rpartition("/")[2],
+        "plan_file": PLAN,
+        "created": time.strftime("%Y-%m-%d", time.gmtime(sprint.created_at)),
+        "tasks": tasks,
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def write_feedback(pair: Pair, title: str, now: float) -> str:

@@ -46,9 +46,12 @@ class SprintReconciler(Reconciler[Sprint]):
         return is_asking or pair.state is PairState.UNDECIDED
 
     def advance(self, work: Sprint) -> bool:
-        if work.has_ended:
-            return self._tidy(work)
         pair = self._pairs.peek(work.pair)
+        if work.has_ended:
+            if pair is not None and not pair.has_ended:
+                with suppress(Conflict):  # it has just ended
+                    self._pairs.update(pair.id, lambda pair: cancel(pair, by="its sprint"))
+            return self._write(work, replace(work, is_tidy=True))
         if pair is None:
             self._pairs.ensure(pair_for(work, time.time()))
             return True
@@ -109,13 +112,6 @@ class SprintReconciler(Reconciler[Sprint]):
             log.warning("sprint.unlanded", extra={"sprint_id": sprint.id, "reason": conflict.message})
             return conflict.message
         return ""
-
-    def _tidy(self, sprint: Sprint) -> bool:
-        pair = self._pairs.peek(sprint.pair)
-        if pair is not None and not pair.has_ended:
-            with suppress(Conflict):  # it has just ended
-                self._pairs.update(pair.id, lambda pair: cancel(pair, by="its sprint"))
-        return self._write(sprint, replace(sprint, is_tidy=True))
 
     def _write(self, before: Sprint, after: Sprint) -> bool:
         if after.has_ended:
