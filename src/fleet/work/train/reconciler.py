@@ -99,8 +99,10 @@ class TrainReconciler(Reconciler[Train]):
             return Look(trouble=_bad_end(run))
         if run is not None and run.held:
             return Look(trouble=f"it is held: {run.held}")
-        if run is not None and not car.source and (names := self._uncommitted(run)):
-            return Look(trouble=f"its workspace has {trains.uncommitted(names)}")
+        if run is not None and not car.source and run.host == self._context.host and run.has_workspace:
+            names = self._context.member.repositories.uncommitted(Place.of(run))
+            if names:
+                return Look(trouble=f"its workspace has {trains.uncommitted(names)}")
         # A batch means what its tasks came to, on whatever branch that is by now.
         head = run.branch if run and not car.is_named and not car.source else car.head
         tip = self._context.merging.tip(train.project, f"refs/heads/{head}")
@@ -112,11 +114,6 @@ class TrainReconciler(Reconciler[Train]):
             and run.host == self._context.host
             and (run.task is not None or self._can_hear(run)),
         )
-
-    def _uncommitted(self, run: Run) -> Sequence[str]:
-        if run.host != self._context.host or not run.has_workspace:
-            return ()
-        return self._context.member.repositories.uncommitted(Place.of(run))
 
     def _newest_run(self, car: Car) -> Run | None:
         """Return the run whose work a car is: of a task of a batch, the last attempt."""
@@ -226,7 +223,10 @@ class TrainReconciler(Reconciler[Train]):
     def _hear(self, train: Train, car: Car) -> Car:
         run = self._context.runs.get(car.run or "")
         if car.task:
-            return self._hear_task(train, car, car.task)
+            task = self._tasks.get(car.task)
+            if task.state is TaskState.BLOCKED and not task.question:
+                return trains.given_up(car, f"task {car.task} could not fix it: {task.reason}")
+            return self._come_again(train, car, task.branch) if task.state is TaskState.CLOSED else car
         if car.asked:
             return self._hear_run(train, car, run)
         if self._can_hear(run):
@@ -274,12 +274,6 @@ class TrainReconciler(Reconciler[Train]):
         if run.state in BAD_ENDS:
             return trains.given_up(car, _bad_end(run))
         return self._come_again(train, car, car.head)
-
-    def _hear_task(self, train: Train, car: Car, task_id: TaskId) -> Car:
-        task = self._tasks.get(task_id)
-        if task.state is TaskState.BLOCKED and not task.question:
-            return trains.given_up(car, f"task {task_id} could not fix it: {task.reason}")
-        return self._come_again(train, car, task.branch) if task.state is TaskState.CLOSED else car
 
     def _come_again(self, train: Train, car: Car, branch: str) -> Car:
         """Return the car in its old place, if its agent has done something about it."""
