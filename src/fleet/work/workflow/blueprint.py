@@ -179,7 +179,7 @@ class _StageReader:
                 )
         if kind is StageKind.AGENT and self._place.usual_seconds is not None:
             self._body.setdefault("seconds", self._place.usual_seconds)
-        each = self._body.get("foreach", ())
+        each, is_one_gate = self._body.get("foreach", ()), isinstance(self._body.get("gates"), str)
         usual_rounds = 3 if kind is StageKind.PAIR or "until" in self._body else 1
         stage = Stage(
             name=self._name,
@@ -197,7 +197,7 @@ class _StageReader:
             foreach_from=each if isinstance(each, str) else "",
             until=self._condition("until"),
             most_rounds=self._number_of("most_rounds", usual_rounds, most=MOST_ROUNDS),
-            gates=self._commands("gates"),
+            gates=(self._text("gates"),) if is_one_gate else self._words("gates"),
             retries=self._number_of("retries", USUAL_RETRIES if is_retried else -1, least=0, most=20),
             on_failure=OnFailure.FAIL if is_retried else self._policy(),
             seconds=self._amount("seconds"),
@@ -319,10 +319,6 @@ class _StageReader:
                 raise self._wrong(f"`{key}` is a list of texts", f'for example `{key} = ["one", "two"]`')
             words.append(_clean(str(one), key, self._where))
         return tuple(words)
-
-    def _commands(self, key: str) -> tuple[str, ...]:
-        value = self._body.get(key, [])
-        return (self._text(key),) if isinstance(value, str) else self._words(key)
 
     def _condition(self, key: str) -> str:
         condition = self._text(key)
