@@ -102,8 +102,13 @@ class CopilotCoder(JsonCoder):
                 # A failed turn has said why in session.error; its result adds nothing to that.
                 ending = events.well_ended() if line.number("exitCode") == 0 else []
                 return [*events.session(line.text("sessionId")), *ending]
-            case "" if line.at("modelMetrics") is not None:  # the report, which is read after the last line
-                return _read_usage(line)
+            case "" if line.at("modelMetrics") is not None:
+                # What `--usage-output-file` holds after the last line: the tokens of the whole session.
+                names = {"every": "inputTokens", "output": "outputTokens", "cached": "cacheReadTokens"}
+                models = line.members("modelMetrics").items()
+                spent = {model: events.tokens_of(told.fields("usage"), **names) for model, told in models}
+                whole, context = sum(spent.values(), Usage()), line.count("lastCallInputTokens") or None
+                return events.tokens_used("session", whole, cost_usd=price_of_all(spent), context=context)
             case _:
                 return []
 
@@ -150,16 +155,6 @@ def _plugin(hook: tuple[str, ...]) -> dict[str, bytes]:
     manifest = {"name": "fleet-turns", "version": "1.0.0", "hooks": PLUGIN_HOOKS}
     hooks = {"version": 1, "hooks": {name: [handler(name)] for name in HOOKS}}
     return {PLUGIN: json.dumps(manifest).encode(), PLUGIN_HOOKS: json.dumps(hooks).encode()}
-
-
-def _read_usage(report: Fields) -> list[Event]:
-    """What `--usage-output-file` holds after a turn: the tokens of the whole session."""
-    names = {"every": "inputTokens", "output": "outputTokens", "cached": "cacheReadTokens"}
-    models = report.members("modelMetrics")
-    spent = {model: events.tokens_of(told.fields("usage"), **names) for model, told in models.items()}
-    whole = sum(spent.values(), Usage())
-    context = report.count("lastCallInputTokens") or None
-    return events.tokens_used("session", whole, cost_usd=price_of_all(spent), context=context)
 
 
 def _read_error(data: Fields) -> list[Event]:

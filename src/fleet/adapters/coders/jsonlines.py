@@ -95,7 +95,11 @@ def fields_in(line: bytes) -> Fields | None:
     try:
         value = _decoder().decode(line)
     except (ValueError, RecursionError):
-        value = _second_look(line)
+        # What msgspec refuses and JavaScript writes: half an emoji, NaN, or a byte that is no UTF-8.
+        try:
+            value = json.loads(line.decode("utf-8", "replace"), parse_constant=lambda _name: None)
+        except (ValueError, RecursionError):
+            return None
     return Fields(cast("Json", value)) if isinstance(value, dict) else None
 
 
@@ -105,14 +109,6 @@ def _decoder() -> msgspec.json.Decoder[object]:
     from msgspec.json import Decoder
 
     return Decoder()
-
-
-def _second_look(line: bytes) -> object:
-    """Read what msgspec refuses and JavaScript writes: half an emoji, NaN, or a byte that is no UTF-8."""
-    try:
-        return json.loads(line.decode("utf-8", "replace"), parse_constant=lambda _name: None)
-    except (ValueError, RecursionError):
-        return None
 
 
 def unread(line: bytes) -> list[Event]:
