@@ -159,17 +159,15 @@ class SqliteStore(SqlStore):
             if version or known:
                 self._check_generation(self._reader(), known)
             if version < len(MIGRATIONS):
-                self._bring_up_to_date(self._writer())
+                writer = self._writer()
+                if _schema_version(writer) == 0:
+                    (tables,) = writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                    if tables and _schema_version(writer) == 0:  # nobody has made them ours meanwhile
+                        hint = "move it away, or set FLEET_HOME"
+                        raise StoreUnusable(f"{self._place} is a database of another program", hint=hint)
+                    _enter_wal(writer)
+                migrate(writer, MIGRATIONS)
                 self._disconnect()  # the reader has not seen the file in WAL mode yet
-
-    def _bring_up_to_date(self, connection: sqlite3.Connection) -> None:
-        if _schema_version(connection) == 0:
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if tables and _schema_version(connection) == 0:  # nobody has made them ours meanwhile
-                hint = "move it away, or set FLEET_HOME"
-                raise StoreUnusable(f"{self._place} is a database of another program", hint=hint)
-            _enter_wal(connection)
-        migrate(connection, MIGRATIONS)
 
     def _query(self, sql: LiteralString, parameters: Mapping[str, str | int] | None = None) -> list[Any]:
         with self._in_our_words(), self._read_lock:
@@ -249,15 +247,12 @@ class SqliteStore(SqlStore):
             hint = "start the command again"
             raise StoreUnusable(f"{self._place} was removed or replaced while in use", hint=hint)
         if self._log is not None and _identity(f"{self._place}-wal") != self._log:
-            self._save_log()
-
-    def _save_log(self) -> None:
-        """Take over a -wal file that somebody deleted, and our writer still has open; use a new one."""
-        with self._read_lock, self._write_lock:
-            if writer := self._connections.get("writer"):
-                writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            self._disconnect()
-            self._check_generation(self._reader())
+            # Take over the -wal file that somebody deleted, and our writer still has open; use a new one.
+            with self._read_lock, self._write_lock:
+                if writer := self._connections.get("writer"):
+                    writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                self._disconnect()
+                self._check_generation(self._reader())
 
     def _drop_index(self, connection: sqlite3.Connection, record: Record, fields: str) -> None:
         connection.executemany(

@@ -50,7 +50,11 @@ class LocalTransport:
                 raise Unavailable(f"`{argv[0]}` did not end within {timeout_seconds:g} seconds") from exc
             finally:
                 if process.poll() is None:
-                    _kill(process)
+                    # With its group. It is our child, so the number is still its own.
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    # One that hangs in the kernel may take its time to die; nobody waits for that.
+                    threading.Thread(target=process.wait, name="reap", daemon=True).start()
             return Completed(code=128 - code if code < 0 else code, out=_content(out), err=_content(err))
 
     async def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
@@ -171,14 +175,6 @@ async def _await_exit(process: subprocess.Popen[bytes]) -> int:
         while (code := process.poll()) is None:
             await (ended.wait() if is_told else asyncio.sleep(0.01))
         return code
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End what was started, its group included. It is our child, so the number is still its own."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    # One that hangs in the kernel may take its time to die; nobody waits for that.
-    threading.Thread(target=process.wait, name="reap", daemon=True).start()
 
 
 def _scratch(content: bytes = b"") -> BinaryIO:
