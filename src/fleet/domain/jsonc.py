@@ -222,7 +222,10 @@ def _without_member(text: str, path: Sequence[str]) -> str:
         comma = _comma(text, earlier[-1].end) if earlier else None
         if comma is not None:
             text, start, end = text[:comma] + text[comma + 1 :], start - 1, end - 1
-    return _without_span(text, start, end)
+    line, rest = text.rfind("\n", 0, start) + 1, text[end:].lstrip(" \t")
+    if rest.startswith(("\n", "\r\n")) and not text[line:start].strip(" \t"):
+        return text[:line] + rest.partition("\n")[2]  # with its whole lines, as nothing else is on them
+    return text[:start] + rest
 
 
 def _after_blank(text: str, place: int) -> int:
@@ -233,12 +236,3 @@ def _after_blank(text: str, place: int) -> int:
 def _comma(text: str, place: int) -> int | None:
     after = _after_blank(text, place)
     return after if text[after : after + 1] == "," else None
-
-
-def _without_span(text: str, start: int, end: int) -> str:
-    """Cut a span out, with its whole lines if nothing else is on them."""
-    line = text.rfind("\n", 0, start) + 1
-    rest = text[end:].lstrip(" \t")
-    if rest.startswith(("\n", "\r\n")) and not text[line:start].strip(" \t"):
-        return text[:line] + rest.partition("\n")[2]
-    return text[:start] + rest

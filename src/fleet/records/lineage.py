@@ -56,17 +56,14 @@ class Lineage:
     def _line_of(self, name: str) -> Iterator[tuple[str, str]]:
         """Yield the origin of something, that of what it is a part of, and on."""
         for _ in range(LONGEST_LINE):
-            origin, name = self._origin_of(name)
+            if run := self._runs.peek(name):
+                origin, name = run.origin, run.task or ""
+            elif task := self._tasks.peek(name):
+                origin, name = task.origin, task.part_of
+            elif found := find_work(self._store, name):
+                origin, name = found.work.origin, found.work.parent
+            else:
+                return
             yield origin, name
             if not name:
                 return
-
-    def _origin_of(self, name: str) -> tuple[str, str]:
-        """Return the spawn that something names itself, and what it is a part of."""
-        if run := self._runs.peek(name):
-            return run.origin, run.task or ""
-        if task := self._tasks.peek(name):
-            return task.origin, task.part_of
-        if found := find_work(self._store, name):
-            return found.work.origin, found.work.parent
-        return "", ""
