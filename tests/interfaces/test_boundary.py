@@ -319,7 +319,7 @@ def test_show_offers_to_accept_or_restore_and_a_restore_tells_where_the_replaced
     told = system.fleet("boundary", "restore", "sly", "--yes").stderr
     command = told.partition("what was replaced is kept: `git -C ")[2].partition("`")[0].split()
     assert command[0] == str(system.repository)
-    assert git(system.repository, *command[1:], "--format=%s") == "second"
+    assert "second" in git(system.repository, *command[1:], "--format=%s").splitlines()
 
 
 def test_what_a_restore_replaces_in_the_checkout_is_kept_by_name(system: System) -> None:

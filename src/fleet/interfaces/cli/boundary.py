@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from shlex import quote
 
 from fleet.interfaces.cli import render
@@ -36,8 +36,9 @@ def _restore(session: Session, request: RestoreBoundary, *, yes: bool, as_json: 
         render.say(render.printable(told))
     confirm("Restore these?", is_sure=yes, flag="--yes")
     run: RestoredRun = session.ask(request)
-    for line in _kept(session, run):
-        render.say(f"what was replaced is kept: `{line}`")
+    if run.restored:
+        shown = f"git -C {quote(run.project)} log --stat refs/fleet/before/{run.id}"
+        render.say(f"what was replaced is kept: `{shown}`")
     for problem in run.problems:
         render.say(f"not restored: {render.printable(problem)}")
     if as_json:
@@ -45,23 +46,6 @@ def _restore(session: Session, request: RestoreBoundary, *, yes: bool, as_json: 
     else:
         render.out(_told(run))
     return _exit_code(run)
-
-
-def _kept(session: Session, run: RestoredRun) -> Iterator[str]:
-    """Yield commands that show what was replaced."""
-    done = [
-        one
-        for one in run.restored
-        if not any(why.startswith(f"{one.what} {one.name}: ") for why in run.problems)
-    ]
-    kinds = {one.what for one in done}
-    git = f"git -C {quote(run.project)}"
-    if commits := [one.new for one in done if one.what == "ref" and one.new and one.new.isalnum()]:
-        yield f"{git} log --no-walk {' '.join(commits)}"
-    if kinds & {"checkout", "index"}:
-        yield f"{git} ls-tree -r refs/fleet/before/{run.id}"
-    if "file" in kinds:
-        yield f"ls {quote(str(session.fleet.home / 'boundary' / f'{run.id}-kept'))}"
 
 
 def _told(run: RunView) -> str:
