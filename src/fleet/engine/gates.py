@@ -13,7 +13,6 @@ from pathlib import Path
 
 from fleet.domain.cause import Cause
 from fleet.domain.ids import TrialId, derived_run_id
-from fleet.domain.process import AgentProcess
 from fleet.domain.run import Run, Wanted
 from fleet.domain.trial import MOST_ATTEMPTS, Answer, Trial, TrialState
 from fleet.domain.turn import Verdict
@@ -173,24 +172,19 @@ async def _ask(
     began = time.monotonic()
     cwd = str(attempt / "tree")
     await _start_gate(context, folder, command, env=environment, cwd=cwd, marker=marker)
-    process = await _until_ended(context, trial, folder)
+    deadline = time.monotonic() + context.settings_for(trial.project).tasks_gate_seconds
+    while True:
+        process = await context.member.shim.state(folder)
+        left = deadline - time.monotonic()
+        if process.has_ended or left <= 0 or not (await context.read(context.trials.get, trial.id)).is_wanted:
+            break
+        await wait_for_change(context, trial.id, folder, {"exit": 0}, process, left)
     said = await _end_gate(context, folder)
     if process.has_ended and process.code is None and trial.attempt < MOST_ATTEMPTS:
         log.warning("trial.lost", extra={"trial_id": trial.id, "command": command, "reason": process.reason})
         return None
     seconds = round(time.monotonic() - began, 3)
     return Answer(command=command, code=process.code, seconds=seconds, said=said)
-
-
-async def _until_ended(context: EngineContext, trial: Trial, folder: str) -> AgentProcess:
-    """Return the process when it has ended, when its time is over, or when nobody wants to know any more."""
-    deadline = time.monotonic() + context.settings_for(trial.project).tasks_gate_seconds
-    while True:
-        process = await context.member.shim.state(folder)
-        left = deadline - time.monotonic()
-        if process.has_ended or left <= 0 or not (await context.read(context.trials.get, trial.id)).is_wanted:
-            return process
-        await wait_for_change(context, trial.id, folder, {"exit": 0}, process, left)
 
 
 async def _end(context: EngineContext, trial: Trial, state: TrialState, *, reason: str = "") -> Trial:

@@ -76,7 +76,7 @@ class Supervisor:
             folder = self._context.member.run_folder(run.id)
             if folder.is_dir() and not (folder / RUN_FILE).exists():
                 await self._context.note(run)
-        self._listen()
+        asyncio.get_running_loop().add_reader(self._fifo, self._hear)
         if self._context.wishes is not None:
             self._sharing = [
                 asyncio.create_task(self._keep_beating(), name="heartbeat"),
@@ -90,7 +90,9 @@ class Supervisor:
             self._woken.clear()
             await self._look()
             await self._checkpoint_if_quiet()
-            if self._is_idle():
+            if self._is_busy:
+                self._idle_since = time.monotonic()
+            elif self._idle_seconds is not None and time.monotonic() - self._idle_since >= self._idle_seconds:
                 await self._leave()
             await self._wait()
         await self._say_goodbye()
@@ -113,9 +115,6 @@ class Supervisor:
         self._woken.set()
         log.info("supervisor.draining")
         self._link.mark("draining")  # last: where it cannot be told, it is done all the same
-
-    def _listen(self) -> None:
-        asyncio.get_running_loop().add_reader(self._fifo, self._hear)
 
     def _hear(self) -> None:
         heard = os.read(self._fifo, 65536)
@@ -252,22 +251,16 @@ class Supervisor:
         job.add_done_callback(log_problem)
         return job
 
-    def _is_idle(self) -> bool:
-        now = time.monotonic()
-        if self._is_busy:
-            self._idle_since = now
-        is_long = now - self._idle_since >= (self._idle_seconds or 0)
-        return self._idle_seconds is not None and not self._is_busy and is_long
-
     async def _leave(self) -> None:
         """Close the FIFO and stop, unless a wish came in meanwhile: no wish falls between two supervisors."""
-        asyncio.get_running_loop().remove_reader(self._fifo)
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._fifo)
         os.close(self._fifo)
         # From here on a wake-up finds nobody and starts a new supervisor, which waits for our lock.
         await self._look()
         if self._is_busy:
             self._fifo = self._link.open()
-            self._listen()
+            loop.add_reader(self._fifo, self._hear)
         else:
             self._is_stopping = True
 
