@@ -122,23 +122,17 @@ class SpawnService:
         if project_at(folder) is None:
             hint = "use a folder that is in one"
             raise InvalidInput(f"not a git repository: {folder!r}", hint=hint)
-        found = self._checked(caller, folder, base) if caller.is_bounded else Admission()
+        admission = Admission()
+        if caller.is_bounded:  # git is asked once for the repository: whoever works there is not to ask again
+            found = self._fleet.repositories.inspect(folder, base, ())
+            if not found.is_plain:
+                hint = "name the main checkout of a repository in repo_path"
+                raise Refused(f"{folder!r} has its git folder elsewhere, in {found.git_dir}", hint=hint)
+            self.require_repository(caller, found.top)
+            admission = Admission(folder=found.top, base=found.base_sha)
         if access is not Access.START or not is_recorded:
-            return found
-        return found._replace(spawn=self.new_spawn(caller, budget_usd))
-
-    def _checked(self, caller: Caller, folder: str, base: str) -> Admission:
-        """Ask git once which repository a folder belongs to; whoever works there is not to ask again."""
-        found = self._fleet.repositories.inspect(folder, base, ())
-        if not found.is_plain:
-            hint = "name the main checkout of a repository in repo_path"
-            raise Refused(f"{folder!r} has its git folder elsewhere, in {found.git_dir}", hint=hint)
-        rules.check_repository(caller, found.top, kept_places=self._kept_places())
-        return Admission(folder=found.top, base=found.base_sha)
-
-    def _kept_places(self) -> Iterator[str]:
-        yield str(self._fleet.home.resolve())
-        yield from (str(Path(run.workspace).resolve()) for run in self._runs.each() if run.workspace)
+            return admission
+        return admission._replace(spawn=self.new_spawn(caller, budget_usd))
 
     def new_spawn(self, caller: Caller, budget_usd: float = 0.0) -> str:
         """Record what agents that a caller starts may start in turn; return the id of that."""
@@ -205,6 +199,10 @@ class SpawnService:
     def require_repository(self, caller: Caller, project: str) -> None:
         """Raise `Refused` if the caller may not have work go on in a repository, as it is recorded."""
         rules.check_repository(caller, project, kept_places=self._kept_places())
+
+    def _kept_places(self) -> Iterator[str]:
+        yield str(self._fleet.home.resolve())
+        yield from (str(Path(run.workspace).resolve()) for run in self._runs.each() if run.workspace)
 
     # what was called
 
