@@ -31,10 +31,9 @@ def project_at(folder: str) -> str | None:
         git = place / ".git"
         if git.is_file():
             return _main_checkout(git)
-        if _is_git_folder(git):
+        is_bare = os.path.lexists(place / "HEAD") and (place / "objects").is_dir()
+        if is_bare or os.path.lexists(git / "HEAD"):
             return str(place)
-        if _is_git_folder(place) and (place / "objects").is_dir():
-            return str(place)  # a bare one
     return None
 
 
@@ -59,10 +58,6 @@ def is_linked(folder: str) -> bool:
         if (place / ".git").exists():
             return project_at(str(place)) != str(place)
     return False
-
-
-def _is_git_folder(folder: Path) -> bool:
-    return os.path.lexists(folder / "HEAD")
 
 
 def _main_checkout(git: Path) -> str:

@@ -186,19 +186,15 @@ class RunService:
                 hint=("cd into one of them, or use the id of the run: see ", Next("run.list")),
             )
         if not found:
-            raise self._unknown(name, project)
+            from difflib import get_close_matches  # slow to load, and seldom needed
+
+            branches = {run.branch for run in self._runs.find() if project in (None, run.project)}
+            close = get_close_matches(name[:200], branches, n=1)
+            meant = f"did you mean {close[0]!r}? " if close else ""
+            hint = (f"{meant}see ", Next("run.list", all=True))
+            raise NotFound(f"no agent has the branch or id {name!r}", hint=hint)
         shown = [run for run in found if not run.is_removed]
         return (shown or found)[-1]
-
-    def _unknown(self, name: str, project: str | None) -> NotFound:
-        """Return the error for a name that no run has, with the branch that may have been meant."""
-        from difflib import get_close_matches  # slow to load, and seldom needed
-
-        branches = {run.branch for run in self._runs.find() if project in (None, run.project)}
-        close = get_close_matches(name[:200], branches, n=1)
-        meant = f"did you mean {close[0]!r}? " if close else ""
-        hint = (f"{meant}see ", Next("run.list", all=True))
-        return NotFound(f"no agent has the branch or id {name!r}", hint=hint)
 
     def matching(self, patterns: Sequence[str], *, batch: str = "", folder: str = ".") -> list[Run]:
         """Return the runs of an id or batch, or whose branch matches a glob; in a repository only its own."""

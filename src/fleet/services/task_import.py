@@ -129,14 +129,6 @@ def _object(line: str) -> Mapping[str, object]:
     return cast("Mapping[str, object]", found)
 
 
-def _meant(key: str) -> str:
-    """Return the key that was meant by one that we do not know; "" if it is just somebody else's."""
-    word = key.strip().lower().replace("-", "_")
-    if word in _MEANT or word in _TOLD or word in _TIMES:
-        return _MEANT.get(word, word)
-    return next(iter(get_close_matches(word[:80], _TOLD, n=1, cutoff=_ALIKE)), "")
-
-
 class _Body:
     """A JSON object whose values are taken out with a type; what does not fit is noted, and left out."""
 
@@ -146,7 +138,12 @@ class _Body:
 
     def check_keys(self) -> None:
         for key in self._body.keys() - _PASSED_OVER - {*_TOLD, *_TIMES}:
-            if meant := _meant(key):
+            word = key.strip().lower().replace("-", "_")
+            if word in _MEANT or word in _TOLD or word in _TIMES:
+                meant = _MEANT.get(word, word)
+            else:
+                meant = next(iter(get_close_matches(word[:80], _TOLD, n=1, cutoff=_ALIKE)), "")
+            if meant:  # else it is just somebody else's
                 self.problems.append(f'there is no key {json.dumps(key[:80])}; did you mean "{meant}"?')
 
     def has(self, name: str) -> bool:
