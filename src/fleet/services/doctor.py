@@ -56,8 +56,11 @@ class Doctor:
         self._fleet = fleet
 
     def examine(self) -> list[Check]:
-        """Look at everything."""
-        config, settings = self._check_config()
+        try:
+            settings = self._fleet.strict_settings
+            config = Check("config", Verdict.OK, "can be read", is_needed=True)
+        except FleetError as error:
+            settings, config = None, _failed("config", error)
         try:
             coders = self.coders()
         except FleetError:
@@ -82,13 +85,6 @@ class Doctor:
         known = [self._fleet.coder(name).facts for name in self._fleet.coder_names()]
         with ThreadPoolExecutor(8) as pool:
             return list(zip(known, pool.map(_look_for, known), strict=True))
-
-    def _check_config(self) -> tuple[Check, Settings | None]:
-        try:
-            settings = self._fleet.strict_settings
-        except FleetError as error:
-            return _failed("config", error), None
-        return Check("config", Verdict.OK, "can be read", is_needed=True), settings
 
     def _check_disk(self, settings: Settings | None) -> Check:
         wanted = settings.limits_min_free_mb if settings else 0
