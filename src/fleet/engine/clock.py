@@ -13,8 +13,6 @@ MOST_WAITS = 10_000
 
 @dataclass(kw_only=True)
 class Clock:
-    """The wall clock and the monotonic clock."""
-
     wall: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     _lead: float = field(default=float("-inf"), init=False)

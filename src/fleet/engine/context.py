@@ -73,11 +73,9 @@ class Member:
         return str(self.run_folder(run_id) / f"turn-{turn}")
 
     def free_mb(self) -> int:
-        """Return how much room is left on the disk of its root."""
         return shutil.disk_usage(self.root).free >> 20
 
     async def read_tail(self, path: str, most: int) -> str:
-        """Return the last bytes of a file, as text."""
         size = await self.transport.size(path)
         return (await self.transport.read(path, offset=max(0, size - most))).decode(errors="replace")
 

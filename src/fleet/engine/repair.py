@@ -206,7 +206,6 @@ def _turns(folder: Path) -> list[int]:
 
 
 def _data_of(events: Iterable[Mapping[str, Json]], kind: EventKind) -> Iterator[Mapping[str, Json]]:
-    """Yield the data of the events of a kind."""
     for event in events:
         if event.get("kind") == kind and isinstance(data := event.get("data"), dict):
             yield data

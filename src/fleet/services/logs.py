@@ -59,7 +59,6 @@ class LogService:
         return sorted(int(name) for name in names if name.isdigit())
 
     def turn_folder(self, run_id: RunId, turn: int) -> Path:
-        """Return where a turn's output is kept."""
         return self._home / "runs" / run_id / f"turn-{turn}"
 
     def raw(self, run_id: RunId, turn: int, name: str, *, start: int = 0) -> Iterator[bytes]:

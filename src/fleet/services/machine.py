@@ -27,7 +27,6 @@ def require_binary(facts: Facts) -> None:
 
 
 def login_steps(facts: Facts) -> str:
-    """Return how one logs in with a coder."""
     if facts.login_hint:
         return f"log in with `{facts.login_hint}`"
     return f"set {' or '.join(facts.login_variables)}"

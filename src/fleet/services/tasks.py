@@ -81,7 +81,6 @@ class TaskService:
         return added
 
     def peek(self, name: str) -> Task | None:
-        """Return the task of an id, if there is one."""
         return self._tasks.peek(name)
 
     def ask_more(self, task: Task, run: Run, prompt: str, *, owner: str) -> Task:
@@ -324,7 +323,6 @@ class TaskService:
             )
 
     def remove_dep(self, name: str, on: str) -> Task:
-        """Let a task wait for another no longer."""
         task = self.get(name)
         dep = next((dep for dep in task.deps if dep == on), None) or self.get(on).id
         if dep not in task.deps:

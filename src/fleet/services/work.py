@@ -94,7 +94,6 @@ class Results:
         self._store = store
 
     def peek(self, name: str) -> Work | None:
-        """Return the work made of tasks that has an id, if there is one."""
         found = find_work(self._store, name)
         return found.work if found else None
 
