@@ -97,14 +97,11 @@ class HomeSupervisorLink:
 
     def holder(self) -> Holder | None:
         """Return who holds the lock now, or None if nobody does."""
-        try:
-            with self.lock_path.open("rb") as lock:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    return _holder_from(lock.read())
-        except FileNotFoundError:
-            pass
+        with contextlib.suppress(FileNotFoundError), self.lock_path.open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _holder_from(lock.read())
         return None
 
     def is_drained(self) -> bool:
@@ -203,9 +200,8 @@ class HomeSupervisorLink:
             time.sleep(0.02)
         if asked_at and 0 < self._said_at("stopped") - asked_at < LOADING_SECONDS:
             os.close(lock)
-            raise Conflict(
-                "the supervisor was stopped meanwhile", hint=("start it with ", Shell("fleet run"))
-            )
+            hint = ("start it with ", Shell("fleet run"))
+            raise Conflict("the supervisor was stopped meanwhile", hint=hint)
         note = {"pid": os.getpid(), "since": time.time(), "background": is_background, "version": version}
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps(note).encode(), 0)
