@@ -69,7 +69,19 @@ class RunService:
         batch = batch or new_batch_id()
         how = how._replace(budget_usd=how.budget_usd / max(1, len(wishes)))
         runs = [self._run_for(wish, how, facts.name, mode, repository, batch) for wish in wishes]
-        self._record(runs, wishes)
+        claims: list[Record] = []
+        try:
+            for run in runs:
+                claims.append(self._claim_branch(run))
+        except BranchTaken:
+            for claim in claims:
+                self._fleet.store.remove(claim)
+            raise
+        for run, wish in zip(runs, wishes, strict=True):
+            self._runs.add_prompt(run.id, 1, wish.prompt)
+            self._runs.add(run)
+            if run is runs[0]:
+                self._fleet.link.wake()  # the supervisor begins while the others are recorded
         self._fleet.link.wake()
         return runs
 
@@ -108,21 +120,6 @@ class RunService:
             origin=how.origin,
             budget_usd=how.budget_usd,
         )
-
-    def _record(self, runs: Sequence[Run], wishes: Sequence[Wish]) -> None:
-        claims: list[Record] = []
-        try:
-            for run in runs:
-                claims.append(self._claim_branch(run))
-        except BranchTaken:
-            for claim in claims:
-                self._fleet.store.remove(claim)
-            raise
-        for run, wish in zip(runs, wishes, strict=True):
-            self._runs.add_prompt(run.id, 1, wish.prompt)
-            self._runs.add(run)
-            if run is runs[0]:
-                self._fleet.link.wake()  # the supervisor begins while the others are recorded
 
     def _claim_branch(self, run: Run) -> Record:
         """Write down whose branch it is; raise `BranchTaken` if that is another run, which still needs it."""
