@@ -301,7 +301,6 @@ class Attempts:
             return run.result.head
         ref = "HEAD" if run.is_shared else f"refs/heads/{run.branch}"
         try:
-            found = self._context.member.repositories.inspect(run.project, ref, ())
+            return self._context.member.repositories.inspect(run.project, ref, ()).base_sha
         except FleetError:
             return ""
-        return found.base_sha

@@ -25,15 +25,11 @@ def leave() -> None:
 
 def make(run_id: str) -> str:
     """Return the folder of the run's control group, or "" where there can be none."""
-    parent = _parent()
-    if parent is None:
-        return ""
-    group = parent / run_id
-    try:
-        group.mkdir(exist_ok=True)
-    except OSError:
-        return ""
-    return str(group)
+    if parent := _parent():
+        with contextlib.suppress(OSError):
+            (parent / run_id).mkdir(exist_ok=True)
+            return str(parent / run_id)
+    return ""
 
 
 def hurry() -> None:
