@@ -59,7 +59,6 @@ class Reconcilers:
         self._reconcilers = [kind.reconciler(context) for kind in kinds()]
 
     def look(self) -> Pass:
-        """Bring everything further that can be."""
         is_busy = has_moved = False
         isolation = Isolation("work")
         for reconciler in self._reconcilers:

@@ -24,10 +24,8 @@ from fleet.services.clients import STATUS_LINE, Format, Piece
 _ANOTHER = "there is another of that name; rename or remove it, and install again"
 _CHANGED = "it was changed since; for fleet's own remove it, and install again"
 _LEFT_OUT = "fix that, or name other clients with --client"
-_EDITS: Mapping[Format, Any] = {
-    Format.JSON: jsonc,
-    Format.TOML: toml_edits,
-}  # modules with the same functions
+# Modules with the same functions.
+_EDITS: Mapping[Format, Any] = {Format.JSON: jsonc, Format.TOML: toml_edits}
 ABSENT = ""  # instead of the hash of a file that is not there
 
 
@@ -97,7 +95,6 @@ def plan_edit(piece: Piece, known: ConfigEdit | None, kept: KeptCopies) -> Chang
 
 
 def _found(piece: Piece, content: bytes | None) -> Json | Missing:
-    """Return what is where the piece goes."""
     if content is None:
         return MISSING
     text = _decoded(piece.file, content)

@@ -144,13 +144,9 @@ class PromptTaskService:
                 waiting = "" if equals else name
             else:
                 known = f"{facts.name} can be given {', '.join(facts.free_flags) or 'none'}"
-                raise InvalidInput(
-                    f"{word!r} may change what an agent may do without asking: {known}",
-                    hint=(
-                        "that is for the settings: ",
-                        Shell("fleet config set coder.skip_permissions true"),
-                    ),
-                )
+                told = f"{word!r} may change what an agent may do without asking: {known}"
+                setting = Shell("fleet config set coder.skip_permissions true")
+                raise InvalidInput(told, hint=("that is for the settings: ", setting))
         if waiting:  # it would take the next flag for one, which may be ours
             raise InvalidInput(f"{waiting!r} has no value", hint=f"give both: {waiting}=VALUE")
 
