@@ -315,7 +315,7 @@ def test_show_offers_to_accept_or_restore_and_a_restore_tells_where_the_replaced
     steal = {"run": f"git -C {system.repository} branch -f prize main"}
     system.fleet("create", "sly", "-p", scenario(steal), "--wait", code=5)
     offered = system.fleet("boundary", "show", "sly").stderr
-    assert "`fleet boundary accept sly` keeps the change, `fleet boundary restore sly` puts back" in offered
+    assert "next: `fleet boundary accept sly`, or `fleet boundary restore sly`" in offered
     told = system.fleet("boundary", "restore", "sly", "--yes").stderr
     command = told.partition("what was replaced is kept: `git -C ")[2].partition("`")[0].split()
     assert command[0] == str(system.repository)

@@ -185,7 +185,7 @@ def test_a_checkout_that_is_edited_meanwhile_halts_the_train_and_stays_as_it_is(
     gate = edited_meanwhile(three.repository, tmp_path)
     done = three.fleet("merge", "one", "--gate", gate, "--update-checkout", "--wait", code=5)
     assert "has changes that are not committed" in done.stdout
-    assert "then `fleet train resume m-" in done.stderr
+    assert "next: `fleet train resume m-" in done.stderr
     assert "or `fleet train cancel m-" in done.stderr
     assert (three.repository / "README.md").read_text() == "being edited\n"
     git(three.repository, "checkout", "-q", "README.md")

@@ -16,10 +16,10 @@ from fleet.interfaces.cli.main import cli
 from fleet.interfaces.mcp.sets import SETS, tool_for, tools_of
 from fleet.interfaces.mcp.tool_syntax import as_call
 from fleet.operations.reading import check, read
-from fleet.operations.registry import all_operations
+from fleet.operations.registry import NOUNS, operations_of
 from fleet.operations.spec import Field, Next, Operation, Shape
 
-OPERATIONS = {operation.meta.op: operation for operation in all_operations()}
+OPERATIONS = {one.meta.op: one for noun in NOUNS for one in operations_of(noun).values()}
 
 # Inputs that a front end does not offer, and why.
 NOT_ON_THE_COMMAND_LINE = {

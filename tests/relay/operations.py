@@ -10,7 +10,6 @@ from fleet.operations.spec import Next
 
 if TYPE_CHECKING:
     from fleet.operations.call import Call
-    from tests.relay.service import RelayService
 
 
 class RelayView(WorkView):
@@ -27,11 +26,7 @@ class RelayView(WorkView):
 
 
 class OfRelay(OfWork, output=RelayView):
-    @staticmethod
-    def service(call: Call) -> RelayService:
-        from tests.relay.service import RelayService
-
-        return RelayService(call.fleet)
+    """An operation on relays."""
 
 
 class StartRelay(OfRelay, WorkStart, op="relay.start", examples=('fleet relay 3 -p "Run"',)):

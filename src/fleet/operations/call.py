@@ -7,7 +7,7 @@ from functools import cached_property
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, TypeVar
+    from typing import Any, Protocol, TypeVar
 
     from fleet.domain.spawn import Caller
     from fleet.domain.task import Task
@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
     CallT = TypeVar("CallT", bound="Call")
+
+    class Wish(Protocol):
+        """What admission asks of an operation, or of a tool made of several."""
+
+        @property
+        def access(self) -> str: ...
+        @property
+        def keeps_budget(self) -> bool: ...
 
 
 class Call:
@@ -81,12 +89,11 @@ class Call:
 def perform(
     do: Callable[[CallT], T],
     call: CallT,
-    access: str,
+    wish: Wish,
     values: dict[str, Any],
     *,
     reopen: Callable[[str | None], Fleet],
     from_conversation: bool,
-    keeps_budget: bool = False,
 ) -> T:
     """Admit a call and carry it out, for every front end; money set aside for it goes back if that fails.
 
@@ -94,7 +101,7 @@ def perform(
     variable of the caller's environment: an agent has no say in the settings its work is judged by.
     """
     try:
-        _admit(call, access, values, reopen, from_conversation=from_conversation, keeps_budget=keeps_budget)
+        _admit(call, wish, values, reopen, from_conversation=from_conversation)
         return do(call)
     except Exception:
         if call.origin:
@@ -104,30 +111,29 @@ def perform(
 
 def _admit(
     call: Call,
-    access: str,
+    wish: Wish,
     values: dict[str, Any],
     reopen: Callable[[str | None], Fleet],
     *,
     from_conversation: bool,
-    keeps_budget: bool,
 ) -> None:
     """Check that the caller may do what takes these values; set what was checked in them, and in the call.
 
     What an agent starts is charged to its budget and counted in its depth, and a total budget is shared by
     everything that is started: both are recorded as a spawn.
     """
-    if access == "read" and not from_conversation:
+    if wish.access == "read" and not from_conversation:
         return
     from fleet.domain.spawn import Access  # takes as long to load as the rest of `fleet list`
 
     budget: float = values.get("budget_usd") or 0.0
-    if keeps_budget and call.caller.run is None:
+    if wish.keeps_budget and call.caller.run is None:
         budget = 0.0  # the task has it: a person can raise it later
     is_recorded = from_conversation or call.caller.run is not None or budget > 0
     folder: str | None = values.get("repo_path") if is_recorded else None
     admitted = call.fleet.spawns.admit(
         call.caller,
-        Access(access),
+        Access(wish.access),
         folder=folder,
         base=values.get("base_ref") or "HEAD",
         budget_usd=budget,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from fleet.operations.fields import flag, integer, number, string, strings
 from fleet.operations.spec import Next, Operation, Shape
 
@@ -61,11 +63,14 @@ class WorkView(Shape):
 
 
 class OfWork(Operation):
-    """An operation on work of the kind that `service` is for. Its output is a `WorkView`."""
+    """An operation on the kind of work in whose folder it is declared. Its output is a `WorkView`."""
 
-    @staticmethod
-    def service(call: Call) -> Any:
-        raise NotImplementedError
+    @classmethod
+    def service(cls, call: Call) -> Any:
+        """Its service: `RaceService` in `service.py` of a race."""
+        package = cls.__module__.removesuffix(".operations")
+        module, name = import_module(f"{package}.service"), package.rpartition(".")[2]
+        return getattr(module, f"{name.capitalize()}Service")(call.fleet)
 
     @property
     def name(self) -> str:

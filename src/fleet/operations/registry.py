@@ -10,7 +10,7 @@ from fleet.work.registry import KINDS, module_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 NOUNS = {
     "boundary": "fleet.operations.boundary",
@@ -39,8 +39,3 @@ def operations_of(noun: str) -> Mapping[str, type[Operation]]:
 def operation_named(op: str) -> type[Operation]:
     noun, _, verb = op.partition(".")
     return operations_of(noun)[verb]
-
-
-def all_operations() -> Iterator[type[Operation]]:
-    for noun in NOUNS:
-        yield from operations_of(noun).values()

@@ -18,15 +18,11 @@ class AcceptedChanges:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def add(self, project: str, found: Outside, by: str) -> None:
-        """Accept a change from one value to another."""
-        body: dict[str, Json] = {"project": project, "what": str(found), "by": by}
-        rewrite(self._store, ACCEPTED, f"{found.change_key}-{project}", lambda _: body)
-
-    def add_state(self, project: str, found: Outside, by: str) -> None:
-        """Say that a person made something what it is now; in every project if none is named."""
+    def add(self, project: str, found: Outside, by: str, *, is_state: bool = False) -> None:
+        """Accept a change from one value to another, or that something is what a person made it now."""
         body: dict[str, Json] = {"project": project, "what": str(found), "by": by, "at": time.time()}
-        rewrite(self._store, ACCEPTED, f"{found.key}-{project}", lambda _: body)
+        key = found.key if is_state else found.change_key
+        rewrite(self._store, ACCEPTED, f"{key}-{project}", lambda _: body)
 
     def has(self, project: str, found: Outside, since: float) -> bool:
         """Whether a change holds nobody. What a person made before a turn began says nothing of that turn."""

@@ -47,7 +47,7 @@ class BoundaryService:
     def accept_file(self, file: str, by: str) -> None:
         """Let a file of settings be as it is now: a person wrote it with a command of fleet's."""
         now = Outside(kind=OutsideKind.FILE, name=file, stamp=self._fleet.guard.content(file).identity)
-        self._accepted.add_state("", now, by)
+        self._accepted.add("", now, by, is_state=True)
 
     def restorable(self, name: str) -> tuple[Run, list[Outside]]:
         """Return a run, and what of its changes can be brought back."""
@@ -63,7 +63,8 @@ class BoundaryService:
         for one in reversed(wanted):  # the latest first: what changed twice goes back step by step
             try:
                 self._fleet.guard.restore(found.project, found.id, one)
-                self._accepted.add_state(found.project, self._as_restored(found.project, one), by)
+                restored = self._as_restored(found.project, one)
+                self._accepted.add(found.project, restored, by, is_state=True)
                 done.append(one)
             except FleetError as problem:
                 problems.append(f"{one.kind} {one.name}: {problem.message}")

@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from fleet.adapters.workspaces import folders, locks, recovery, refs, snapshots, trees, uncommitted_work
 from fleet.adapters.workspaces.command import git, git_patiently
@@ -111,33 +110,26 @@ def _finish(site: Site, saved: snapshots.Manifest | None, *, delete_branch: bool
 
 def _delete_refs(site: Site, *, delete_branch: bool) -> None:
     """Delete our own ref, and the branch if asked for; by a note of it, others unlock what a kill leaves."""
-    intent = _intent(site)
     with locks.hold(site.repository_lock):
         _break_locks(site)  # of one who held the lock that we hold, and is dead
         for left in ("packed-refs.lock", _PACKED_DRAFT):
             locks.break_abandoned(site.common / left)
-        folders.write_whole(intent, f"{site.base_ref}\n{site.branch_ref}\npacked-refs", durable=False)
+        folders.write_whole(site.deleting, f"{site.base_ref}\n{site.branch_ref}\npacked-refs", durable=False)
         try:
             if delete_branch:
                 _delete_branch(site)
             _delete_base_refs(site)
             folders.remove_file(site.run_lock)
         finally:
-            folders.remove_file(intent)
-
-
-def _intent(site: Site) -> Path:
-    """The file that names the refs whose deletion has begun."""
-    return site.common / "fleet" / "deleting"
+            folders.remove_file(site.deleting)
 
 
 def _break_locks(site: Site) -> None:
     """Remove what git left locked since a deletion began. Call it only when that git has ended."""
-    intent = _intent(site)
-    if not intent.exists():
+    if not site.deleting.exists():
         return
-    begun = intent.stat().st_mtime_ns
-    names = [f"{name}.lock" for name in folders.read_text(intent).splitlines()]
+    begun = site.deleting.stat().st_mtime_ns
+    names = [f"{name}.lock" for name in folders.read_text(site.deleting).splitlines()]
     for left in (site.common / name for name in (*names, _PACKED_DRAFT)):
         if left.exists() and left.stat().st_mtime_ns >= begun:
             folders.remove_file(left)

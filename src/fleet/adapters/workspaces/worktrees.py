@@ -50,6 +50,7 @@ class Site:
         self.saved_ref = f"refs/fleet/saved/{place.run}"  # leads to the snapshot
         self.run_lock = common / "fleet" / f"{place.run}.lock"
         self.repository_lock = common / "fleet" / "lock"
+        self.deleting = common / "fleet" / "deleting"  # names the refs whose deletion has begun
         # Says that the removed workspace's base ref could not be deleted.
         self.undeleted = common / "fleet" / f"{place.run}.undeleted"
         self.trash = path.parent / ".trash" / place.run  # the folder, while it is being removed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from shlex import quote
 
 from fleet.interfaces.cli import render
@@ -22,11 +21,6 @@ def _show_held(held: list[RunView]) -> None:
 def _show(changes: list[OutsideRow]) -> None:
     lines = [f"{one.weight:8}  turn {one.turn} of run {one.run}  {changed(one)}" for one in changes]
     render.out_lines(map(render.printable, lines or ["nothing changed outside its workspace"]))
-
-
-def _advise(commands: Sequence[str]) -> str:
-    accept, restore = commands
-    return f"{accept} keeps the change, {restore} puts back what was there before"
 
 
 def _restore(session: Session, request: RestoreBoundary, *, yes: bool, as_json: bool) -> int:
@@ -66,7 +60,7 @@ boundary = NounGroup(
     example="fleet boundary restore fix-auth",
     commands=(
         command(ListHeld, View(_show_held)),
-        command(ShowBoundary, View(_show, advise=_advise)),
+        command(ShowBoundary, View(_show, then=", or ")),
         by_hand(RestoreBoundary, _restore, extra=[flag("-y", "--yes", help="Do not ask.")]),
         command(AcceptBoundary, said(_told), exit_code=_exit_code),
     ),

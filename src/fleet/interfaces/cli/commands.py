@@ -39,7 +39,7 @@ class View(NamedTuple):
     exit_code: Callable[[Any], int] = lambda output: 0  # once it was waited for
     goes_on: str = ""  # what Ctrl-C does not end; "": the noun, with the commands that list and cancel it
     body: Callable[[Any], Json] | None = None  # what --json prints, where it is not the whole output
-    advise: Callable[[Sequence[str]], str] = lambda commands: f"next: {', then '.join(commands)}"
+    then: str = ", then "  # between its follow-ups; ", or " where a person chooses one
 
 
 def command(
@@ -395,15 +395,13 @@ def _identify_for_repair(fleet: Fleet) -> Caller:
 def _perform(request: Operation, fleet: Fleet, *, is_repair: bool = False) -> tuple[Any, list[Next]]:
     from fleet.bootstrap import open_fleet
 
-    call, meta = Call(fleet, _identify_for_repair if is_repair else identify), request.meta
     return perform(
         request,
-        call,
-        meta.access,
+        Call(fleet, _identify_for_repair if is_repair else identify),
+        request.meta,
         vars(request),
         reopen=lambda folder: open_fleet(fleet.home, folder, {}, make_store=lambda: fleet.store),
         from_conversation=False,
-        keeps_budget=meta.keeps_budget,
     )
 
 
@@ -449,4 +447,4 @@ def _print(view: View, output: Any, follow_ups: Sequence[Next], *, as_json: bool
         return
     view.show(output)
     if follow_ups:
-        render.say(view.advise([f"`{shell_command(one)}`" for one in follow_ups]))
+        render.say(f"next: {view.then.join(f'`{shell_command(one)}`' for one in follow_ups)}")

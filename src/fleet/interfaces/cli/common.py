@@ -25,8 +25,7 @@ class Command(click.Command):
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         if self._help_option is None:
-            names = self.get_help_option_names(ctx)
-            option = flag(*names, "_help", help="Show this message and exit.")
+            option = flag(*self.get_help_option_names(ctx), "_help", help="Show this message and exit.")
             option.is_eager, option.expose_value, option.callback = True, False, _show_help
             self._help_option = option
         return self._help_option

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,7 +57,9 @@ def _play(folder: Path, agents: int, *, is_kept: bool) -> int:
         demo.clean_up()
     _show(demo)
     if is_kept:
-        branch, fleet = demo.runs[0].branch, _command()
+        own = str(Path(sys.argv[0]).resolve())  # the commands are for another folder
+        own = shlex.join([sys.executable, "-m", "fleet"] if own.endswith(".py") else [own])
+        branch, fleet = demo.runs[0].branch, "fleet" if shutil.which("fleet") else own
         commands = (
             f"export FLEET_HOME={folder / 'home'}; cd {folder / 'garden'}",
             f"{fleet} list",
@@ -68,17 +72,6 @@ def _play(folder: Path, agents: int, *, is_kept: bool) -> int:
         )
         render.out_lines(["", "look around:", *(f"  {command}" for command in commands)])
     return 0 if all(fact.holds for fact in demo.facts) else 1
-
-
-def _command() -> str:
-    """Return how to call fleet from another folder: as it was started, where it is not on the PATH."""
-    import shlex
-    import shutil
-
-    if shutil.which("fleet"):
-        return "fleet"
-    program = Path(sys.argv[0]).resolve()
-    return shlex.join([sys.executable, "-m", "fleet"] if program.suffix == ".py" else [str(program)])
 
 
 def _show(demo: Demo) -> None:

@@ -21,6 +21,7 @@ from fleet.operations.reading import check
 if TYPE_CHECKING:
     from fleet.domain.question import Question
     from fleet.domain.spawn import Ancestry, Caller
+    from fleet.operations.call import Wish
     from fleet.ports.store import Store
     from fleet.services.fleet import Fleet
     from fleet.services.waiting import SupervisorKeeper
@@ -123,24 +124,13 @@ class ToolCall:
         if self._call:  # it is waited for, and was admitted before
             return self._handle(self._call)
         call = self._identified()
-        tool = self._tool
-        return self._perform(self._handle, call, tool.access, call.arguments, keeps_budget=tool.keeps_budget)
+        return self._perform(self._handle, call, self._tool, call.arguments)
 
-    def _perform(
-        self,
-        do: Callable[[Call], T],
-        call: Call,
-        access: str,
-        values: dict[str, Any],
-        *,
-        keeps_budget: bool = False,
-    ) -> T:
+    def _perform(self, do: Callable[[Call], T], call: Call, wish: Wish, values: dict[str, Any]) -> T:
         def reopened(place: str | None) -> Fleet:
             return self._handler.fleet(place, {})
 
-        return perform(
-            do, call, access, values, reopen=reopened, from_conversation=True, keeps_budget=keeps_budget
-        )
+        return perform(do, call, wish, values, reopen=reopened, from_conversation=True)
 
     def _handle(self, call: Call) -> Answer:
         self._call = call
@@ -206,7 +196,7 @@ class ToolCall:
             assert call
             request = AnswerQuestion(question_id=name, answer=text)
             own = Call(call.fleet, call.caller, {}, {})
-            answered, _ = self._perform(request, own, request.meta.access, vars(request))
+            answered, _ = self._perform(request, own, request.meta, vars(request))
             self._replied = answered.id
 
         return self._in_words(passed_on)

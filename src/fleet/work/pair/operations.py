@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from fleet.operations.call import Call
     from fleet.work.pair.model import Pair
-    from fleet.work.pair.service import PairService
 
 STATES = (
     *("doing", "reviewing", "undecided"),
@@ -102,11 +101,7 @@ class PairView(ReviewedView):
 
 
 class OfPair(OfWork, output=PairView):
-    @staticmethod
-    def service(call: Call) -> PairService:
-        from fleet.work.pair.service import PairService
-
-        return PairService(call.fleet)
+    """An operation on pairs."""
 
 
 class ReviewedWork(WorkStart):

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from fleet.operations.call import Call
     from fleet.work.race.model import Race
     from fleet.work.race.scorecard import Score
-    from fleet.work.race.service import RaceService
 
 STATES = ("racing", "trying", "ended", "cancelled")
 
@@ -163,11 +162,7 @@ class RaceView(RaceLine):
 
 
 class OfRace(OfWork, output=RaceView):
-    @staticmethod
-    def service(call: Call) -> RaceService:
-        from fleet.work.race.service import RaceService
-
-        return RaceService(call.fleet)
+    """An operation on races."""
 
 
 class StartRace(

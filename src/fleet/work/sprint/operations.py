@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from fleet.operations.call import Call
     from fleet.work.sprint.model import Sprint
-    from fleet.work.sprint.service import SprintService
 
 STATES = ("planning", "building", "done", "stopped", "cancelled")
 
@@ -103,11 +102,7 @@ class SprintView(ReviewedView):
 
 
 class OfSprint(OfWork, output=SprintView):
-    @staticmethod
-    def service(call: Call) -> SprintService:
-        from fleet.work.sprint.service import SprintService
-
-        return SprintService(call.fleet)
+    """An operation on sprints."""
 
 
 class StartSprint(

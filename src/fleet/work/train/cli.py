@@ -153,14 +153,7 @@ def _advice(train: ops.TrainView, one: ops.TrainBranch) -> str:
     return f"{fix}, then `{shell_command(again)}`"
 
 
-def _advise(commands: Sequence[str]) -> str:
-    if len(commands) == 1:
-        return f"next: {commands[0]}"
-    resume, cancel = commands
-    return f"fix that, then {resume}; or {cancel}, and merge again, with another --gate if the gate is wrong"
-
-
-SHOWN = cli.View(_show, progress=_progress, exit_code=_exit_code, advise=_advise)
+SHOWN = cli.View(_show, progress=_progress, exit_code=_exit_code, then=", or ")
 
 conflicts = cli.command(
     ops.ShowConflicts,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fleet.domain.event import Json
     from fleet.operations.call import Call
     from fleet.work.train.model import Car, Train
-    from fleet.work.train.service import Prospect, TrainService
+    from fleet.work.train.service import Prospect
 
 TRAIN_STATES = ("open", "halted", "done", "cancelled")
 BRANCH_STATES = ("waiting", "sent_back", "landed", "empty", "refused")
@@ -158,11 +158,7 @@ class Forecast(Shape):
 
 
 class OfTrain(OfWork, output=TrainView):
-    @staticmethod
-    def service(call: Call) -> TrainService:
-        from fleet.work.train.service import TrainService
-
-        return TrainService(call.fleet)
+    """An operation on merge trains."""
 
 
 class NamedBranches(InRepository):

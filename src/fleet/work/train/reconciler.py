@@ -92,8 +92,12 @@ class TrainReconciler(Reconciler[Train]):
         return tip
 
     def _look(self, train: Train, car: Car) -> Look:
-        run = self._newest_run(car)
-        if run is not None and self._is_at_work(run):
+        run = self._context.runs.peek(car.run) if car.run else None
+        task = self._tasks.peek(run.task) if run and run.task else None
+        if task is not None and not car.is_named:  # one of a batch: its last attempt
+            run = self._context.runs.of_task(task) or run
+        is_open = task is not None and task.state in (TaskState.OPEN, TaskState.IN_PROGRESS)
+        if run is not None and (is_open or not (run.is_at_rest or run.is_removed)):
             return Look(is_at_work=True)
         if run is not None and not car.is_named and not car.returns and run.state in BAD_ENDS:
             return Look(trouble=_bad_end(run))
@@ -114,17 +118,6 @@ class TrainReconciler(Reconciler[Train]):
             and run.host == self._context.host
             and (run.task is not None or self._can_hear(run)),
         )
-
-    def _newest_run(self, car: Car) -> Run | None:
-        """Return the run whose work a car is: of a task of a batch, the last attempt."""
-        run = self._context.runs.peek(car.run) if car.run else None
-        task = self._tasks.peek(run.task) if run and run.task and not car.is_named else None
-        return self._context.runs.of_task(task) or run
-
-    def _is_at_work(self, run: Run) -> bool:
-        task = self._tasks.peek(run.task) if run.task else None
-        is_open = task is not None and task.state in (TaskState.OPEN, TaskState.IN_PROGRESS)
-        return is_open or not (run.is_at_rest or run.is_removed)
 
     # a round
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from fleet.operations.call import Call
     from fleet.work.workflow.blueprint import Blueprint
     from fleet.work.workflow.model import Progress, Stage, Workflow
-    from fleet.work.workflow.service import WorkflowService
     from fleet.work.workflow.stage_logs import StageEntry
 
 STATES = ("running", "succeeded", "failed", "cancelled")
@@ -142,7 +141,7 @@ class WorkflowView(WorkView):
 
 def _stage_row(workflow: Workflow, index: int, column: int, call: Call) -> StageRow:
     wanted, at = workflow.stages[index], workflow.progress[index]
-    tasks = Workflows.service(call).tasks_of(workflow, index) if at.state == "running" else []
+    tasks: list[Task] = Workflows.service(call).tasks_of(workflow, index) if at.state == "running" else []
     return StageRow.of(
         at,
         index=index,
@@ -220,11 +219,7 @@ def _answer(stage: Stage, at: Progress) -> Next:
 
 
 class Workflows(OfWork, output=WorkflowView):
-    @staticmethod
-    def service(call: Call) -> WorkflowService:
-        from fleet.work.workflow.service import WorkflowService
-
-        return WorkflowService(call.fleet)
+    """An operation on workflows."""
 
 
 class OfWorkflow(Workflows):
