@@ -44,8 +44,13 @@ def test_one_that_was_slow_to_load_does_not_come_up_after_a_stop(system: System)
     late = [sys.executable, "-m", "fleet.interfaces.supervise", "--background", str(asked_at)]
     assert subprocess.run(late, env=system.environment, timeout=60).returncode == 0
     assert system.link.holder() is None
+    # Nor after another one that has left without a word.
     system.fleet("run", "--background")
-    assert system.supervisor_pid()
+    pid = system.supervisor_pid()
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not is_alive(pid), what="it is gone")
+    assert subprocess.run(late, env=system.environment, timeout=60).returncode == 0
+    assert system.link.holder() is None
 
 
 def test_it_ends_by_itself_when_idle_and_the_next_wish_starts_another(system: System) -> None:

@@ -198,11 +198,13 @@ class HomeSupervisorLink:
                     hint = ("see ", Shell("fleet run --status"))
                     raise Conflict("a supervisor already works for this home", hint=hint) from None
             time.sleep(0.02)
-        if asked_at and 0 < self._said_at("stopped") - asked_at < LOADING_SECONDS:
+        stopped = self._said_at("stopped")
+        if asked_at and 0 < stopped - asked_at < LOADING_SECONDS:
             os.close(lock)
             hint = ("start it with ", Shell("fleet run"))
             raise Conflict("the supervisor was stopped meanwhile", hint=hint)
         note = {"pid": os.getpid(), "since": time.time(), "background": is_background, "version": version}
+        note["stopped"] = stopped  # for those that were asked for before that, and come after this one
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps(note).encode(), 0)
         return lock
