@@ -63,8 +63,7 @@ class BoundaryService:
         for one in reversed(wanted):  # the latest first: what changed twice goes back step by step
             try:
                 self._fleet.guard.restore(found.project, found.id, one)
-                restored = self._as_restored(found.project, one)
-                self._accepted.add(found.project, restored, by, is_state=True)
+                self._accepted.add(found.project, self._as_restored(found.project, one), by, is_state=True)
                 done.append(one)
             except FleetError as problem:
                 problems.append(f"{one.kind} {one.name}: {problem.message}")

@@ -30,7 +30,9 @@ def _restore(session: Session, request: RestoreBoundary, *, yes: bool, as_json: 
         render.say(render.printable(told))
     confirm("Restore these?", is_sure=yes, flag="--yes")
     run: RestoredRun = session.ask(request)
-    if run.restored:
+    if any(one.what == "file" for one in run.restored):
+        render.say(f"files that were replaced are kept in {session.fleet.home}/boundary/{run.id}-kept")
+    if any(one.what != "file" for one in run.restored):
         shown = f"git -C {quote(run.project)} log --stat refs/fleet/before/{run.id}"
         render.say(f"what was replaced is kept: `{shown}`")
     for problem in run.problems:
